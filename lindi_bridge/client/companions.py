@@ -1,0 +1,305 @@
+"""What leaves the file: external links, virtual datasets over other files, external raw storage.
+
+Over a file object libhdf5 resolves all three wrongly and says nothing: the "other" file is opened with the same
+driver, which ignores the name, so that the link lands in *this* file; raw storage opens a path on the local disk.
+So they are found before libhdf5 follows them, and the companion file is opened relative to the source.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5f, h5g, h5l, h5s, h5t
+
+from lindi_bridge.client.selection import select_axes
+from lindi_bridge.errors import LeavesFileError, LindiBridgeError, SourceNotFoundError
+from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.heaps import stored_layout
+from lindi_bridge.ranges import ByteRange, RangeReader, is_local, join, scheme_of, strip_secrets
+
+__all__ = [
+    "MissingCompanionError",
+    "companion_address",
+    "external_target",
+    "open_companion",
+    "read_from_companions",
+]
+
+_MOST_LINKS = 64
+_MOST_BYTES = 1 << 30
+
+
+class MissingCompanionError(LeavesFileError, RuntimeError):
+    """The companion file, or the object in it, does not exist: what h5py calls a dangling link.
+
+    h5py raises KeyError or RuntimeError for those, depending on what is asked.
+    """
+
+
+def external_target(group: h5g.GroupID, path: bytes, follow_last: bool = True) -> tuple[str, str] | None:
+    """Whether a path runs through an external link.
+
+    Parameters
+    ----------
+    group : h5py.h5g.GroupID
+        Where the path starts.
+    path : bytes
+        Absolute or relative; soft links on the way are followed, component by component.
+    follow_last : bool
+        Whether the last component counts, if it is a link itself.
+
+    Returns
+    -------
+    (filename, path) or None
+        The file that the link names and the path in it. None for a path that stays here or leads nowhere.
+    """
+    for _ in range(_MOST_LINKS):
+        step = _next_link(group, path)
+        if step is None:
+            return None
+        kind, value, rest = step
+        if not rest and not follow_last:
+            return None
+        if kind == "external":
+            filename, target = value
+            return _decode(filename), _decode(posixpath.join(target, rest))
+        path = posixpath.join(value, rest)
+    return None
+
+
+def _next_link(group: h5g.GroupID, path: bytes) -> Any:
+    """The first soft or external link on a path: (kind, its value, what follows); None where there is none."""
+    walked = b"/" if path.startswith(b"/") else b""
+    parts = [part for part in path.split(b"/") if part not in (b"", b".")]
+    for position, part in enumerate(parts):
+        here = posixpath.join(walked, part)
+        try:
+            kind = group.links.get_info(here).type
+        except (KeyError, ValueError, OSError, RuntimeError):
+            return None  # libhdf5 says what is wrong with it
+        rest = b"/".join(parts[position + 1 :])
+        if kind == h5l.TYPE_EXTERNAL:
+            return "external", group.links.get_val(here), rest
+        if kind == h5l.TYPE_SOFT:
+            return "soft", posixpath.join(walked, group.links.get_val(here)), rest
+        walked = here
+    return None
+
+
+def companion_address(base: str, filename: str, allow_external: bool) -> str:
+    """Address of a companion file named in an HDF5 file.
+
+    Parameters
+    ----------
+    base : str
+        Address of the HDF5 file that names it.
+    filename : str
+        As the file has it. Relative names lie beside the file (HDF5 reference manual, ``H5Lcreate_external``); of an
+        absolute name beside a remote file only the last part counts, as libhdf5 does when the path does not exist.
+    allow_external : bool
+        Whether a companion outside the folder of a local file may be opened.
+
+    Raises
+    ------
+    LeavesFileError
+        The name is a URL, or lies outside the folder of the file.
+    """
+    if scheme_of(filename) or "\0" in filename:
+        raise LeavesFileError(f"the companion file {strip_secrets(filename)!r} is no plain file name; it is not opened")
+    if not is_local(base):
+        return join(base, posixpath.basename(filename) if posixpath.isabs(filename) else filename)
+    folder = os.path.realpath(os.path.dirname(base) or ".")
+    found = os.path.realpath(os.path.join(folder, filename))
+    if os.path.isabs(filename) and not os.path.exists(found):
+        found = os.path.join(folder, os.path.basename(filename))
+    if not allow_external and os.path.commonpath([folder, found]) != folder:
+        raise LeavesFileError(
+            f"the companion file {filename!r} does not lie in the folder of {strip_secrets(base)}; pass "
+            "allow_external=True to open it"
+        )
+    return found
+
+
+def open_companion(file: HDF5File, path: str, filename: str, kind: str, opener: Callable[[str], Any]) -> Any:
+    """Open a companion once; kept as long as the file.
+
+    Parameters
+    ----------
+    file : HDF5File
+        The file that names it.
+    path : str
+        The object in it, for messages.
+    filename : str
+        As the file has it.
+    kind : str
+        ``"hdf5"`` or ``"bytes"``.
+    opener : callable
+        Opens an address.
+
+    Raises
+    ------
+    MissingCompanionError
+        It does not exist.
+    LeavesFileError
+        It may not, or cannot, be opened.
+    """
+    base = file.properties.get("companion_of")
+    if base is None:
+        raise LeavesFileError(
+            f"{file.address}: {path} lies in another file ({filename}), and it is not known where; open the document "
+            "with lindi_bridge.open"
+        )
+    opened: dict[str, Any] = file.properties.setdefault("companions", {})
+    try:
+        address = companion_address(base, filename, file.properties.get("allow_external", False))
+        key = f"{kind} {address}"
+        if key not in opened:
+            opened[key] = opener(address)
+        return opened[key]
+    except SourceNotFoundError as error:
+        raise MissingCompanionError(
+            f"{file.address}: {path} lies in another file, which is not there: {error}"
+        ) from None
+    except LeavesFileError as error:
+        raise LeavesFileError(f"{file.address}: {path} lies in another file: {error}") from None
+    except LindiBridgeError as error:
+        raise LeavesFileError(f"{file.address}: {path} lies in another file, which cannot be opened: {error}") from error
+
+
+def read_from_companions(
+    dataset: h5py.Dataset,
+    args: Any,
+    new_dtype: Any,
+    open_file: Callable[[str], Any],
+    open_bytes: Callable[[str], RangeReader],
+) -> Any:
+    """``dataset[args]`` of a dataset whose values lie in other files.
+
+    The box around the selection is put together in a dataset in memory, from which h5py then reads the selection.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        The virtual dataset, or the one with external storage.
+    args, new_dtype
+        As for ``Dataset.__getitem__``.
+    open_file : callable
+        Opens a companion HDF5 file by the name that the dataset has for it; ``"."`` is the file itself.
+    open_bytes : callable
+        Opens a companion raw file as a reader.
+    """
+    shape = dataset.shape
+    axes = select_axes(args, shape) if shape else []
+    box = [range(a.first, a.last + 1) for a in axes] if axes is not None else [range(n) for n in shape]
+    nbytes = int(np.prod([len(r) for r in box], dtype=np.float64)) * dataset.dtype.itemsize
+    if nbytes > _MOST_BYTES:
+        raise LeavesFileError(
+            f"{dataset.name}: the selection covers {nbytes} bytes in other files; read less than {_MOST_BYTES} at a time"
+        )
+    read = _read_virtual if dataset.is_virtual else _read_external_storage
+    values = None if 0 in shape else read(dataset, box, open_file, open_bytes)
+    with h5py.File("values from companion files", "w", driver="core", backing_store=False) as memory:
+        copy = memory.create_dataset(
+            "values",
+            shape=shape,
+            dtype=dataset.dtype,
+            chunks=tuple(max(1, len(r)) for r in box) if shape and 0 not in shape else None,
+            fillvalue=None if dataset.dtype.kind == "O" else dataset.fillvalue,
+        )
+        if values is not None:
+            copy[tuple(slice(r.start, r.stop) for r in box)] = values
+        return copy[args] if new_dtype is None else copy.astype(new_dtype)[args]
+
+
+# -- virtual datasets ---------------------------------------------------------------------------------------------
+
+
+def _read_virtual(
+    dataset: h5py.Dataset, box: list[range], open_file: Callable[[str], Any], open_bytes: Any
+) -> np.ndarray[Any, Any]:
+    out = np.full([len(r) for r in box], dataset.fillvalue, dataset.dtype)
+    for source in dataset.virtual_sources():
+        target, origin = _axis_indices(source.vspace, dataset), _axis_indices(source.src_space, dataset)
+        keep = [np.flatnonzero((t >= r.start) & (t < r.stop)) for t, r in zip(target, box, strict=True)]
+        if any(len(k) == 0 for k in keep):
+            continue
+        obj = open_file(source.file_name)[source.dset_name]
+        place = np.ix_(*[t[k] - r.start for t, k, r in zip(target, keep, box, strict=True)])
+        wide_target = [axis for axis, t in enumerate(target) if len(t) > 1]
+        wide_origin = [axis for axis, s in enumerate(origin) if len(s) > 1]
+        if [len(target[a]) for a in wide_target] == [len(origin[a]) for a in wide_origin]:
+            for to, of in zip(wide_target, wide_origin, strict=True):
+                origin[of] = origin[of][keep[to]]
+            out[place] = _read_indices(obj, origin, dataset.dtype).reshape([len(k) for k in keep])
+        else:  # the two sides have other shapes, and only their order in memory agrees
+            values = _read_indices(obj, origin, dataset.dtype).reshape([len(t) for t in target])
+            out[place] = values[np.ix_(*keep)]
+    return out
+
+
+def _read_indices(obj: h5py.Dataset, indices: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The outer product of indices along each axis, through the box around them."""
+    corner = tuple(slice(int(i.min()), int(i.max()) + 1) for i in indices)
+    values = obj[corner] if obj.dtype == dtype else obj.astype(dtype)[corner]
+    return np.asarray(values)[np.ix_(*[i - i.min() for i in indices])] if indices else np.asarray(values)
+
+
+def _axis_indices(space: h5s.SpaceID, dataset: h5py.Dataset) -> list[np.ndarray[Any, Any]]:
+    kind = space.get_select_type()
+    if kind == h5s.SEL_ALL:
+        return [np.arange(n) for n in space.shape]
+    if kind == h5s.SEL_HYPERSLABS and space.is_regular_hyperslab():
+        start, stride, count, block = space.get_regular_hyperslab()
+        if h5s.UNLIMITED not in (*count, *block):
+            return [
+                (s + np.arange(c)[:, None] * st + np.arange(b)[None, :]).reshape(-1)
+                for s, st, c, b in zip(start, stride, count, block, strict=True)
+            ]
+    raise LeavesFileError(
+        f"{dataset.name}: a virtual dataset with unlimited or irregular mappings into other files; open a local copy "
+        "of all its files with h5py"
+    )
+
+
+# -- external raw storage -----------------------------------------------------------------------------------------
+
+
+def _read_external_storage(
+    dataset: h5py.Dataset, box: list[range], open_file: Any, open_bytes: Callable[[str], RangeReader]
+) -> np.ndarray[Any, Any]:
+    type_id, dtype, shape = dataset.id.get_type(), dataset.dtype, dataset.shape
+    if stored_layout(type_id)[1] or type_id != h5t.py_create(dtype, logical=True):
+        raise LeavesFileError(
+            f"{dataset.name}: values of type {dtype} in external storage; open a local copy of all files with h5py"
+        )
+    row_nbytes = int(np.prod(shape[1:], dtype=np.int64)) * type_id.get_size()
+    first, last = (box[0].start, box[0].stop) if box else (0, 1)
+    data = _read_segments(dataset, first * row_nbytes, last * row_nbytes, open_bytes)
+    values = np.frombuffer(data, dtype).reshape((last - first, *shape[1:]) if box else ())
+    return values[(slice(None), *(slice(r.start, r.stop) for r in box[1:]))] if box else values
+
+
+def _read_segments(dataset: h5py.Dataset, start: int, stop: int, open_bytes: Callable[[str], RangeReader]) -> bytes:
+    """Bytes ``start`` to ``stop`` of the data, which lie in segments of files one after the other."""
+    parts, position = [], 0
+    for name, offset, size in dataset.external:
+        end = stop if size in (h5f.UNLIMITED, h5s.UNLIMITED) else position + size
+        low, high = max(start, position), min(stop, end)
+        if low < high:
+            parts.extend(open_bytes(name).read_ranges([ByteRange(offset + low - position, high - low)]))
+        position = end
+        if position >= stop:
+            break
+    data = b"".join(parts)
+    if len(data) != stop - start:
+        raise LeavesFileError(f"{dataset.name}: its external files are shorter than its data")
+    return data
+
+
+def _decode(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")

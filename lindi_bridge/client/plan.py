@@ -1,0 +1,185 @@
+"""Which byte ranges of the file a selection of a dataset will make libhdf5 read.
+
+A plan is a hint: what it leaves out is read on demand. It is made once for each dataset of an open file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+from h5py import h5d, h5o, h5s
+
+from lindi_bridge.client.selection import AxisSelection, select_axes
+from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
+from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.heaps import stored_layout
+from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.model.chunks import ChunkTable
+from lindi_bridge.model.snapshot import HeapMap
+from lindi_bridge.ranges import ByteRange
+
+__all__ = ["ReadPlan", "read_plan"]
+
+_MOST_RUNS = 20_000
+_MOST_CHUNKS = 2_000_000
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ReadPlan:
+    """How one dataset is stored, as far as fetching ahead needs to know.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the dataset, ``()`` for a scalar.
+    itemsize : int
+        Stored bytes of an element.
+    leaves_file : bool
+        The values lie in other files (virtual dataset, external storage).
+    chunks : tuple of int, optional
+        Chunk shape.
+    table : ChunkTable, optional
+        Of a chunked dataset.
+    offset : int, optional
+        Address of contiguous data.
+    heap : HeapMap, optional
+        Where variable-length values lie.
+    """
+
+    shape: tuple[int, ...]
+    itemsize: int
+    leaves_file: bool = False
+    chunks: tuple[int, ...] | None = None
+    table: ChunkTable | None = None
+    offset: int | None = None
+    heap: HeapMap | None = None
+
+    def ranges(self, args: Any) -> list[ByteRange]:
+        """Ranges that ``dataset[args]`` will read; empty where nothing can be told."""
+        if self.table is None and self.offset is None:
+            return []
+        if self.table is not None and (points := self._mask_rows(args)) is not None:
+            return self._rows(points)
+        axes = select_axes(args, self.shape)
+        if axes is None:
+            return []
+        if self.table is not None:
+            return self._rows(self._touched(axes))
+        return self._runs(axes) + self._heap_rows(axes)
+
+    def everything(self) -> list[ByteRange]:
+        """Ranges of all the data."""
+        return self.ranges(())
+
+    # -- chunked ------------------------------------------------------------------------------------------------
+
+    def _mask_rows(self, args: Any) -> IntArray | None:
+        """Table rows that a boolean mask over all axes touches, or None if ``args`` is no such mask."""
+        item = args[0] if isinstance(args, tuple) and len(args) == 1 else args
+        if not isinstance(item, np.ndarray) or item.dtype != np.bool_ or item.ndim < 2 or item.shape != self.shape:
+            return None
+        assert self.table is not None and self.chunks is not None
+        coordinates = np.stack(np.nonzero(item), axis=1) // np.array(self.chunks)
+        if not len(coordinates):
+            return np.empty(0, np.int64)
+        return self.table.rows(np.unique(np.ravel_multi_index(tuple(coordinates.T), self.table.grid)))
+
+    def _touched(self, axes: list[AxisSelection]) -> IntArray:
+        assert self.table is not None and self.chunks is not None
+        blocks = [axis.blocks(chunk) for axis, chunk in zip(axes, self.chunks, strict=True)]
+        if int(np.prod([len(b) for b in blocks], dtype=np.float64)) > min(_MOST_CHUNKS, 2 * len(self.table)):
+            coordinates = self.table.coordinates()
+            inside = np.ones(len(self.table), np.bool_)
+            for axis, wanted in enumerate(blocks):
+                inside &= np.isin(coordinates[:, axis], wanted)
+            return np.flatnonzero(inside)
+        index = np.zeros(1, np.int64)
+        for wanted, count in zip(blocks, self.table.grid, strict=True):
+            index = (index[:, None] * count + wanted[None, :]).reshape(-1)
+        return self.table.rows(index)
+
+    def _rows(self, rows: IntArray) -> list[ByteRange]:
+        assert self.table is not None
+        data = zip(self.table.offset[rows].tolist(), self.table.nbytes[rows].tolist(), strict=True)
+        ranges = [ByteRange(*r) for r in data]
+        if self.heap is not None and len(self.heap.blocks) == len(self.table):
+            ranges += self._collections(rows)
+        return ranges
+
+    # -- contiguous ---------------------------------------------------------------------------------------------
+
+    def _runs(self, axes: list[AxisSelection]) -> list[ByteRange]:
+        """Runs of bytes: whole inner axes together, single indices of outer axes apart while they are few."""
+        assert self.offset is not None
+        if not axes:
+            return [ByteRange(self.offset, self.itemsize)]
+        strides = [self.itemsize * int(np.prod(self.shape[k + 1 :])) for k in range(len(axes))]
+        inner = len(axes) - 1
+        while inner > 0 and axes[inner].is_whole(self.shape[inner]):
+            inner -= 1
+        while inner > 0 and int(np.prod([len(a) for a in axes[:inner]], dtype=np.float64)) > _MOST_RUNS:
+            inner -= 1
+        starts = np.full(1, self.offset, np.int64)
+        for axis, stride in zip(axes[:inner], strides, strict=False):
+            starts = (starts[:, None] + axis.array()[None, :] * stride).reshape(-1)
+        last = axes[inner]
+        if isinstance(last.indices, range) and last.indices.step == 1 or len(last) * len(starts) > _MOST_RUNS:
+            length = (last.last - last.first + 1) * strides[inner]
+            return [ByteRange(int(s) + last.first * strides[inner], length) for s in starts]
+        single = (starts[:, None] + last.array()[None, :] * strides[inner]).reshape(-1)
+        return [ByteRange(int(s), strides[inner]) for s in single]
+
+    def _heap_rows(self, axes: list[AxisSelection]) -> list[ByteRange]:
+        if self.heap is None or not self.heap.step or not axes:
+            return []
+        return self._collections(axes[0].blocks(self.heap.step))
+
+    def _collections(self, blocks: IntArray) -> list[ByteRange]:
+        assert self.heap is not None
+        wanted = np.zeros(len(self.heap.collections) + 1, np.int64)
+        spans = self.heap.blocks[blocks[blocks < len(self.heap.blocks)]]
+        np.add.at(wanted, spans[:, 0], 1)
+        np.add.at(wanted, spans[:, 1], -1)
+        rows = np.flatnonzero(np.cumsum(wanted)[:-1] > 0)
+        return [ByteRange(*r) for r in self.heap.collections[rows].tolist()]
+
+
+def read_plan(dataset: h5d.DatasetID, file: HDF5File) -> ReadPlan:
+    """The plan of a dataset, made at its first use."""
+    plans: dict[int, ReadPlan] = file.properties.setdefault("plans", {})
+    address = h5o.get_info(dataset).addr
+    plan = plans.get(address)
+    if plan is None:
+        plan = plans[address] = _make_plan(dataset, file, address)
+    return plan
+
+
+def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan:
+    if not is_stored_here(dataset):
+        return ReadPlan((), 1, leaves_file=_leaves_file(dataset))
+    if dataset.get_space().get_simple_extent_type() == h5s.NULL:
+        return ReadPlan((), 1)
+    shape, itemsize = dataset.shape, stored_layout(dataset.get_type())[0]
+    heap = file.properties.get("heaps", {}).get(address)
+    create = dataset.get_create_plist()
+    if create.get_layout() == h5d.CHUNKED:
+        try:
+            table = read_chunk_table(dataset, file)
+        except ChunkTableError:
+            return ReadPlan(shape, itemsize)
+        return ReadPlan(shape, itemsize, chunks=create.get_chunk(), table=table, heap=heap)
+    if create.get_layout() == h5d.CONTIGUOUS and 0 not in shape:
+        return ReadPlan(shape, itemsize, offset=dataset.get_offset(), heap=heap)
+    return ReadPlan(shape, itemsize)
+
+
+def _leaves_file(dataset: h5d.DatasetID) -> bool:
+    """Whether a dataset that is not stored in the file's own space takes values from another file."""
+    obj = h5py.Dataset(dataset)
+    return not obj.is_virtual or any(source.file_name != "." for source in obj.virtual_sources())

@@ -1,0 +1,106 @@
+"""What a selection touches along each axis. Pure numpy; a hint for fetching ahead, never the selection itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["AxisSelection", "select_axes"]
+
+IntArray = npt.NDArray[np.int64]
+
+
+class AxisSelection:
+    """The indices touched along one axis: a regular range, or a sorted list.
+
+    Parameters
+    ----------
+    indices : range or (n,) int64 array
+        Ascending, without repeats.
+    """
+
+    __slots__ = ("indices",)
+
+    def __init__(self, indices: range | IntArray) -> None:
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def first(self) -> int:
+        """Lowest index."""
+        return int(self.indices[0])
+
+    @property
+    def last(self) -> int:
+        """Highest index."""
+        return int(self.indices[-1])
+
+    def is_whole(self, length: int) -> bool:
+        """Whether every index of an axis of ``length`` is touched."""
+        return len(self.indices) == length
+
+    def array(self) -> IntArray:
+        """The indices as an array."""
+        if isinstance(self.indices, range):
+            return np.arange(self.indices.start, self.indices.stop, self.indices.step, dtype=np.int64)
+        return self.indices
+
+    def blocks(self, size: int) -> IntArray:
+        """Numbers of the blocks of ``size`` indices that are touched."""
+        if isinstance(self.indices, range) and self.indices.step <= size:
+            return np.arange(self.first // size, self.last // size + 1, dtype=np.int64)
+        return np.unique(self.array() // size)
+
+
+def select_axes(args: Any, shape: tuple[int, ...]) -> list[AxisSelection] | None:
+    """The indices that ``dataset[args]`` touches along each axis.
+
+    Integers, slices, ``...``, integer lists and boolean masks along an axis, and field names (which are left out).
+
+    Returns
+    -------
+    list of AxisSelection, or None
+        None for everything that is not understood here, out of range, or selects nothing: libhdf5 decides.
+    """
+    items = [a for a in (args if isinstance(args, tuple) else (args,)) if not isinstance(a, str)]
+    if any(isinstance(a, np.ndarray) and a.ndim != 1 for a in items):
+        return None
+    ellipses = [k for k, a in enumerate(items) if a is Ellipsis]
+    if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
+        return None
+    at = ellipses[0] if ellipses else len(items)
+    missing = len(shape) - (len(items) - len(ellipses))
+    items[at : at + len(ellipses)] = [slice(None)] * missing
+    out = []
+    for item, length in zip(items, shape, strict=True):
+        selection = _select_axis(item, length)
+        if selection is None or not len(selection):
+            return None
+        out.append(selection)
+    return out
+
+
+def _select_axis(item: Any, length: int) -> AxisSelection | None:
+    if isinstance(item, slice):
+        try:
+            start, stop, step = item.indices(length)
+        except (TypeError, ValueError):
+            return None
+        return AxisSelection(range(start, stop, step)) if step > 0 else None
+    if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
+        index = int(item) + length if item < 0 else int(item)
+        return AxisSelection(range(index, index + 1)) if 0 <= index < length else None
+    if isinstance(item, (list, np.ndarray)):
+        array = np.asarray(item)
+        if array.ndim != 1:
+            return None
+        if array.dtype == np.bool_:
+            return AxisSelection(np.flatnonzero(array)) if len(array) == length else None
+        if array.dtype.kind in "iu":
+            indices = np.unique(np.where(array < 0, array.astype(np.int64) + length, array.astype(np.int64)))
+            return AxisSelection(indices) if len(indices) and 0 <= indices[0] and indices[-1] < length else None
+    return None

@@ -1,0 +1,113 @@
+"""Selections larger than the cache: read slab by slab, the next slab fetched while this one is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import h5py
+import numpy as np
+
+from lindi_bridge.client.plan import ReadPlan
+from lindi_bridge.client.selection import AxisSelection, select_axes
+from lindi_bridge.hdf5.file import HDF5File
+
+__all__ = ["read_in_slabs"]
+
+
+def read_in_slabs(
+    dataset: h5py.Dataset,
+    plan: ReadPlan,
+    file: HDF5File,
+    args: Any,
+    new_dtype: Any,
+    read: Callable[[Any], Any],
+    read_into: Callable[[np.ndarray[Any, Any], Any], None],
+    nbytes: int,
+) -> Any:
+    """``dataset[args]`` in pieces along axis 0, or None where the selection cannot be cut.
+
+    Parameters
+    ----------
+    dataset : h5py.Dataset
+        What is read.
+    plan : ReadPlan
+        Its plan.
+    file : HDF5File
+        The file object below.
+    args, new_dtype
+        As for ``Dataset.__getitem__``.
+    read : callable
+        Reads a selection with h5py.
+    read_into : callable
+        Reads a selection with h5py into an array.
+    nbytes : int
+        Stored bytes that the whole selection touches.
+    """
+    items = _spelled_out(args, len(plan.shape))
+    axes = select_axes(args, plan.shape)
+    if not items or axes is None or isinstance(items[0], (int, np.integer)):
+        return None
+    dtype = np.dtype(dataset.dtype if new_dtype is None else new_dtype)
+    names = [a for a in (args if isinstance(args, tuple) else (args,)) if isinstance(a, str)]
+    shape = tuple(len(axis) for axis, item in zip(axes, items, strict=True) if not isinstance(item, (int, np.integer)))
+    direct = dtype.kind != "O" and not names
+    out: Any = np.empty(shape, dtype) if direct else None
+    decoded = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+    count = max(1, -(-max(nbytes, decoded) // (file.cache_bytes // 4)))
+    pieces = list(_pieces(axes[0], plan.chunks[0] if plan.chunks else 1, count))
+    selections = [(_part(items[0], axes[0], first, last), *items[1:]) for first, last in pieces]
+    with ThreadPoolExecutor(1, thread_name_prefix="lindi_bridge-ahead") as ahead:
+        fetched = ahead.submit(file.ensure, plan.ranges(selections[0]))
+        for number, ((first, last), selection) in enumerate(zip(pieces, selections, strict=True)):
+            fetched.result()
+            if number + 1 < len(selections):
+                fetched = ahead.submit(file.ensure, plan.ranges(selections[number + 1]))
+            if direct:
+                read_into(out[first:last], selection)
+            else:
+                part = read((*selection, *names))
+                if out is None:
+                    out = np.empty(shape, part.dtype)
+                out[first:last] = part
+    return out
+
+
+def _spelled_out(args: Any, rank: int) -> list[Any]:
+    """One item for each axis, field names left out; empty for what is no plain selection."""
+    items = [a for a in (args if isinstance(args, tuple) else (args,)) if not isinstance(a, str)]
+    if any(isinstance(a, np.ndarray) and a.ndim != 1 for a in items) or len(items) > rank + 1:
+        return []
+    position = next((k for k, a in enumerate(items) if a is Ellipsis), None)
+    if position is None:
+        items.append(Ellipsis)
+        position = len(items) - 1
+    items[position : position + 1] = [slice(None)] * (rank - len(items) + 1)
+    return items
+
+
+def _pieces(axis: AxisSelection, chunk: int, count: int) -> Iterator[tuple[int, int]]:
+    """Cut the positions along an axis into about ``count`` pieces, at chunk borders."""
+    blocks = -(-(axis.last - axis.first + 1) // chunk)
+    step = max(1, blocks // count) * chunk
+    position = 0
+    edge = (axis.first // chunk) * chunk + step
+    while position < len(axis):
+        following = min(len(axis), _position(axis, edge))
+        if following > position:
+            yield position, following
+            position = following
+        edge += step
+
+
+def _position(axis: AxisSelection, index: int) -> int:
+    """Number of selected indices below ``index``."""
+    if isinstance(axis.indices, range):
+        return max(0, -(-(index - axis.indices.start) // axis.indices.step))
+    return int(np.searchsorted(axis.indices, index))
+
+
+def _part(item: Any, axis: AxisSelection, first: int, last: int) -> Any:
+    part = axis.indices[first:last]
+    return slice(part.start, part.stop, part.step) if isinstance(part, range) else part

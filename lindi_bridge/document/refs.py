@@ -1,0 +1,112 @@
+"""The ``refs`` of a reference document: Zarr v2 metadata and chunk references as JSON text.
+
+Format: LINDI's annotations (seeds of the project) over version 1 of the reference file system that fsspec and
+kerchunk read. Text is written straight from the chunk tables.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lindi_bridge.model.nodes import ArrayNode, GroupNode, Node, ReferenceTree, SoftLinkNode
+
+__all__ = ["SOURCE_TEMPLATE", "Entry", "compact", "inline_text", "write_refs"]
+
+SOURCE_TEMPLATE = "u"
+"""Name of the template that stands for the address of the source in every chunk reference."""
+
+
+def compact(value: Any) -> str:
+    """JSON without white space."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+class Entry(NamedTuple):
+    """One member of ``refs``: ``"key":value`` as JSON text, and whether it refers to a chunk of the source."""
+
+    text: str
+    is_chunk: bool = False
+
+
+def write_refs(tree: ReferenceTree, url: str) -> list[Entry]:
+    """The members of ``refs`` as JSON text.
+
+    Parameters
+    ----------
+    tree : ReferenceTree
+        What to write.
+    url : str
+        Address of the source as links into it name it (chunk references name it by a template).
+    """
+    return [entry for path, node in tree.nodes.items() for entry in _entries(path, node, url)]
+
+
+def _entries(path: str, node: Node, url: str) -> Iterator[Entry]:
+    prefix = path.lstrip("/") + "/" if path != "/" else ""
+    if isinstance(node, SoftLinkNode):
+        yield _entry(prefix + ".zgroup", {"zarr_format": 2})
+        yield _entry(prefix + ".zattrs", {"_SOFT_LINK": {"path": node.target}})
+    elif isinstance(node, GroupNode):
+        yield _entry(prefix + ".zgroup", {"zarr_format": 2})
+        if node.attributes:
+            yield _entry(prefix + ".zattrs", node.attributes)
+    else:
+        yield from _array_entries(prefix, node, url)
+
+
+def _entry(key: str, value: Any) -> Entry:
+    return Entry(f"{compact(key)}:{compact(value)}")
+
+
+def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Entry]:
+    *filters, last = node.filters or (None,)
+    # Zarr v2 has one place for the last codec; vlen-utf8 and json2 must stand among the filters.
+    if last is not None and last["id"] in ("vlen-utf8", "json2", "shuffle", "fletcher32"):
+        filters, last = [*filters, last], None
+    yield _entry(
+        prefix + ".zarray",
+        {
+            "zarr_format": 2,
+            "shape": node.shape,
+            "chunks": node.chunks,
+            "dtype": node.dtype,
+            "fill_value": node.fill_value,
+            "order": "C",
+            "filters": filters or None,
+            "compressor": last,
+        },
+    )
+    attributes = dict(node.attributes)
+    if node.external is not None:
+        attributes["_EXTERNAL_ARRAY_LINK"] = {"link_type": "hdf5_dataset", "url": url, "name": node.external}
+    if attributes:
+        yield _entry(prefix + ".zattrs", attributes)
+    for key, data in node.inline.items():
+        yield _entry(prefix + key, inline_text(data))
+    if node.table is not None:
+        start = compact(prefix)[:-1]
+        table = node.table
+        keys = _chunk_keys(table.coordinates())
+        for key, offset, nbytes in zip(keys, table.offset.tolist(), table.nbytes.tolist(), strict=True):
+            yield Entry(f'{start}{key}":["{{{{{SOURCE_TEMPLATE}}}}}",{offset},{nbytes}]', True)
+
+
+def _chunk_keys(coordinates: np.ndarray[Any, Any]) -> Iterator[str]:
+    columns = [map(str, column) for column in coordinates.T.tolist()]
+    return map(".".join, zip(*columns, strict=True))
+
+
+def inline_text(data: bytes) -> str:
+    """Inline bytes as text: as they are where they are printable ASCII that cannot be mistaken, else base64."""
+    try:
+        text = data.decode("ascii")
+    except UnicodeDecodeError:
+        text = ""
+    if text and text.isprintable() and not text.startswith("base64:") and "{{" not in text:
+        return text
+    return "base64:" + base64.standard_b64encode(data).decode("ascii")

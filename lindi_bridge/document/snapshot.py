@@ -1,0 +1,150 @@
+"""The ``hdf5`` section of a document: the bytes that open it as the file it was made from, as JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lindi_bridge.errors import DocumentError
+from lindi_bridge.model.snapshot import Departure, Fingerprint, HeapMap, Snapshot
+from lindi_bridge.ranges.identity import SourceIdentity
+
+__all__ = ["snapshot_from_json", "snapshot_to_json"]
+
+VERSION = 1
+_MOST_EMBEDDED = 1 << 30
+
+JSONObject = dict[str, Any]
+
+
+def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
+    """The section as JSON, without the digests of ``refs``."""
+    data = b"".join(piece for _, piece in snapshot.pieces)
+    identity = snapshot.identity
+    return {
+        "version": VERSION,
+        "sources": [
+            {
+                "url": snapshot.url,
+                "size": identity.size,
+                "etag": identity.etag,
+                "last_modified": identity.last_modified,
+            }
+        ],
+        "fingerprint": {
+            "starts": list(snapshot.fingerprint.starts),
+            "length": snapshot.fingerprint.length,
+            "blake2b": snapshot.fingerprint.digest,
+        },
+        "external": [{"path": d.path, "kind": d.kind, "files": list(d.files)} for d in snapshot.departures],
+        "heaps": {
+            str(address): {
+                "step": heap.step,
+                "collections": heap.collections.tolist(),
+                "blocks": heap.blocks.tolist(),
+            }
+            for address, heap in snapshot.heaps.items()
+        },
+        "metadata": {
+            "nbytes": len(data),
+            "ranges": [[start, len(piece)] for start, piece in snapshot.pieces],
+            "zlib": base64.standard_b64encode(zlib.compress(data, 9)).decode("ascii"),
+        },
+    }
+
+
+def snapshot_from_json(section: Any) -> Snapshot:
+    """Read the section.
+
+    Raises
+    ------
+    DocumentError
+        It is not what :func:`snapshot_to_json` writes, contradicts itself, or claims absurd sizes.
+    """
+    try:
+        return _parse(section)
+    except DocumentError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise DocumentError(f"the document's hdf5 section is damaged: {type(error).__name__}: {error}") from error
+
+
+def _parse(section: Mapping[str, Any]) -> Snapshot:
+    if section["version"] != VERSION:
+        raise DocumentError(
+            f"the document's hdf5 section has version {section['version']!r}, this package reads {VERSION}; "
+            "install a newer lindi_bridge"
+        )
+    (source,) = section["sources"]
+    size = _count(source["size"])
+    fingerprint = section["fingerprint"]
+    return Snapshot(
+        url=_text(source["url"]),
+        identity=SourceIdentity(size, source.get("etag"), source.get("last_modified")),
+        pieces=_pieces(section["metadata"], size),
+        fingerprint=Fingerprint(
+            tuple(_count(s) for s in fingerprint["starts"]),
+            _count(fingerprint["length"]),
+            _text(fingerprint["blake2b"]),
+        ),
+        heaps={int(address): _heap(heap, size) for address, heap in section["heaps"].items()},
+        departures=tuple(
+            Departure(_text(d["path"]), _text(d["kind"]), tuple(map(_text, d["files"]))) for d in section["external"]
+        ),
+    )
+
+
+def _pieces(metadata: Mapping[str, Any], size: int) -> tuple[tuple[int, bytes], ...]:
+    ranges = [(_count(start), _count(length)) for start, length in metadata["ranges"]]
+    position = 0
+    for start, length in ranges:
+        if start < position or start + length > size:
+            raise DocumentError("the document's embedded metadata ranges overlap or lie outside the file")
+        position = start + length
+    nbytes = _count(metadata["nbytes"])
+    if nbytes != sum(length for _, length in ranges) or nbytes > _MOST_EMBEDDED:
+        raise DocumentError(f"the document's embedded metadata has an impossible size: {nbytes} bytes")
+    data = memoryview(_inflate(metadata["zlib"], nbytes))
+    pieces, position = [], 0
+    for start, length in ranges:
+        pieces.append((start, data[position : position + length]))
+        position += length
+    return tuple(pieces)  # type: ignore[arg-type]
+
+
+def _inflate(text: Any, nbytes: int) -> bytes:
+    try:
+        inflater = zlib.decompressobj()
+        data = inflater.decompress(base64.b64decode(text, validate=True), nbytes + 1)
+    except (binascii.Error, zlib.error) as error:
+        raise DocumentError(f"the document's embedded metadata is damaged: {error}") from error
+    if len(data) != nbytes:
+        raise DocumentError("the document's embedded metadata is not as long as it says")
+    return data
+
+
+def _heap(heap: Mapping[str, Any], size: int) -> HeapMap:
+    collections = np.array(heap["collections"], np.int64).reshape(-1, 2)
+    blocks = np.array(heap["blocks"], np.int64).reshape(-1, 2)
+    if (collections < 0).any() or (collections.sum(axis=1) > size).any():
+        raise DocumentError("the document's heap collections lie outside the file")
+    if (blocks < 0).any() or (blocks > len(collections)).any():
+        raise DocumentError("the document's heap blocks name collections that are not listed")
+    return HeapMap(_count(heap["step"]), collections, blocks)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise DocumentError(f"the document's hdf5 section has {value!r} where a size or address belongs")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise DocumentError(f"the document's hdf5 section has {type(value).__name__} where a string belongs")
+    return value

@@ -1,0 +1,116 @@
+"""Chunk tables, read through libhdf5.
+
+``H5Dchunk_iter`` and ``H5Dget_chunk_info`` of libhdf5 1.14 and 2.0 return *wrong coordinates* for datasets with
+an extensible array index (HDF5 File Format Specification 3.0, section VII.D) of rank > 1 whose unlimited dimension is
+not the first. Which index a dataset has cannot be asked through h5py, so every dataset of that shape is checked
+against libhdf5's own look-up: a chunk is "read" by its coordinates while the file object only records where libhdf5
+goes (:meth:`HDF5File.probe`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from h5py import h5d, h5s
+from h5py._objects import phil
+
+from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.model.chunks import ChunkTable, Int64Array, chunk_grid
+
+__all__ = ["ChunkTableError", "read_chunk_table"]
+
+_PROBE_LIMIT = 2_000_000
+
+
+class ChunkTableError(ValueError):
+    """libhdf5's answers about the chunks of a dataset contradict each other."""
+
+
+def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
+    """Read where the chunks of a chunked dataset lie.
+
+    Parameters
+    ----------
+    dataset : h5py.h5d.DatasetID
+        A dataset with chunked layout, open over ``file``.
+    file : HDF5File
+        The file object below it.
+
+    Returns
+    -------
+    ChunkTable
+        Addresses are absolute, a user block included.
+
+    Raises
+    ------
+    ChunkTableError
+        The chunks cannot be told for certain.
+    """
+    chunks = dataset.get_create_plist().get_chunk()
+    grid = chunk_grid(dataset.shape, chunks)
+    found: list[h5d.StoreInfo] = []
+    with phil:
+        dataset.chunk_iter(found.append)
+    offset = np.array([c.byte_offset if c.byte_offset is not None else -1 for c in found], np.int64)
+    nbytes = np.array([c.size for c in found], np.int64)
+    mask = np.array([c.filter_mask for c in found], np.int64)
+    coordinates = np.array([c.chunk_offset for c in found], np.int64).reshape(len(found), len(grid)) // np.array(chunks)
+    if _may_be_misplaced(dataset):
+        listed = _probe(dataset, file, coordinates, chunks)
+        if (listed != offset).any():
+            return _probed_table(dataset, file, grid, chunks, offset, nbytes, mask)
+    # Chunks that a dataset lost by shrinking may still be listed.
+    inside = (coordinates < np.array(grid)).all(axis=1) & (offset >= 0)
+    try:
+        return ChunkTable.from_coordinates(
+            grid, coordinates[inside], offset[inside], nbytes[inside], mask[inside]
+        )
+    except ValueError as error:
+        raise ChunkTableError(str(error)) from error
+
+
+def _may_be_misplaced(dataset: h5d.DatasetID) -> bool:
+    limits = dataset.get_space().get_simple_extent_dims(True)
+    unlimited = [axis for axis, limit in enumerate(limits) if limit == h5s.UNLIMITED]
+    return len(limits) > 1 and len(unlimited) == 1 and unlimited[0] != 0
+
+
+def _probe(dataset: h5d.DatasetID, file: HDF5File, coordinates: Int64Array, chunks: tuple[int, ...]) -> Int64Array:
+    """Address of the chunk at each of (n, rank) grid coordinates by libhdf5's look-up; -1 where there is none."""
+    out = np.full(len(coordinates), -1, np.int64)
+    with phil, file.probe() as recorder:
+        for row, corner in enumerate((coordinates * np.array(chunks)).tolist()):
+            recorder.reads.clear()
+            try:
+                dataset.read_direct_chunk(tuple(corner))
+            except (OSError, RuntimeError, ValueError):
+                continue  # libhdf5's way to say that the chunk is not allocated
+            if recorder.reads:
+                out[row] = recorder.reads[-1][0]
+    return out
+
+
+def _probed_table(
+    dataset: h5d.DatasetID,
+    file: HDF5File,
+    grid: tuple[int, ...],
+    chunks: tuple[int, ...],
+    offset: Int64Array,
+    nbytes: Int64Array,
+    mask: Int64Array,
+) -> ChunkTable:
+    """The table by looking up every chunk of the grid; sizes and masks by address from the listing."""
+    count = int(np.prod(grid))
+    if count > _PROBE_LIMIT:
+        raise ChunkTableError(
+            f"libhdf5 misplaces the chunks of this extensible array, and {count} chunks are too many to look up one by one"
+        )
+    every = np.stack(np.unravel_index(np.arange(count), grid), axis=1).astype(np.int64)
+    address = _probe(dataset, file, every, chunks)
+    every, address = every[address >= 0], address[address >= 0]
+    order = np.argsort(offset)
+    position = np.searchsorted(offset[order], address)
+    position[position == len(order)] = 0
+    row = order[position]
+    if (offset[row] != address).any() or len(np.unique(address)) != len(address):
+        raise ChunkTableError("libhdf5's listing and look-up of chunks name different addresses")
+    return ChunkTable.from_coordinates(grid, every, address, nbytes[row], mask[row])

@@ -1,0 +1,115 @@
+"""Pieces of a file held in memory, found by file address without taking a lock.
+
+``readinto`` runs while h5py's global lock is held and must not wait for any other Python lock. So readers here
+see an immutable snapshot, and writers put a new one in its place.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Sequence
+
+from lindi_bridge.ranges import ByteRange
+
+__all__ = ["ExtentCache", "missing_ranges"]
+
+_clock = itertools.count()
+
+
+class _Extent:
+    """Bytes of the file from address ``start``, and when they were last used."""
+
+    __slots__ = ("data", "start", "used")
+
+    def __init__(self, start: int, data: memoryview) -> None:
+        self.start = start
+        self.data = data
+        self.used = next(_clock)
+
+
+class ExtentCache:
+    """Disjoint pieces of one file, the least recently used dropped first.
+
+    Parameters
+    ----------
+    limit : int, optional
+        Bytes to hold at the most; None: no limit (used for metadata, which is never dropped).
+
+    Notes
+    -----
+    ``find`` may be called from any thread at any time. ``add`` must be serialised by the caller.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+        self._snapshot: tuple[list[int], list[_Extent]] = ([], [])
+        self._nbytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._nbytes
+
+    def find(self, address: int) -> memoryview | None:
+        """The bytes held from ``address`` on, to the end of their piece, or None."""
+        starts, extents = self._snapshot
+        index = bisect.bisect_right(starts, address) - 1
+        if index < 0:
+            return None
+        extent = extents[index]
+        offset = address - extent.start
+        if offset >= len(extent.data):
+            return None
+        extent.used = next(_clock)
+        return extent.data[offset:]
+
+    def next_start(self, address: int) -> int | None:
+        """Address of the first piece that begins after ``address``."""
+        starts, _ = self._snapshot
+        index = bisect.bisect_right(starts, address)
+        return starts[index] if index < len(starts) else None
+
+    def add(self, pieces: Iterable[tuple[int, bytes | memoryview]]) -> None:
+        """Hold further pieces (address, bytes)."""
+        starts, extents = list(self._snapshot[0]), list(self._snapshot[1])
+        for start, data in pieces:
+            if not len(data):
+                continue
+            index = bisect.bisect_left(starts, start)
+            if index < len(starts) and starts[index] == start:
+                self._nbytes -= len(extents[index].data)
+                extents[index] = _Extent(start, memoryview(data))
+            else:
+                starts.insert(index, start)
+                extents.insert(index, _Extent(start, memoryview(data)))
+            self._nbytes += len(data)
+        if self._limit is not None and self._nbytes > self._limit:
+            extents.sort(key=lambda extent: extent.used, reverse=True)
+            while self._nbytes > self._limit and len(extents) > 1:
+                self._nbytes -= len(extents.pop().data)
+            extents.sort(key=lambda extent: extent.start)
+            starts = [extent.start for extent in extents]
+        self._snapshot = (starts, extents)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._snapshot = ([], [])
+        self._nbytes = 0
+
+
+def missing_ranges(ranges: Iterable[ByteRange], caches: Sequence[ExtentCache]) -> list[ByteRange]:
+    """The parts of ``ranges`` that none of the caches holds."""
+    out = []
+    for start, length in ranges:
+        address, stop = start, start + length
+        while address < stop:
+            held = max((len(found) for c in caches if (found := c.find(address)) is not None), default=0)
+            if held:
+                address += held
+                continue
+            begin = address
+            following = [n for c in caches if (n := c.next_start(address)) is not None]
+            address = min([stop, *following])
+            out.append(ByteRange(begin, address - begin))
+    return out

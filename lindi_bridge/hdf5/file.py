@@ -1,0 +1,275 @@
+"""The file object under h5py: metadata and cached data from memory, the rest by range requests.
+
+h5py calls ``seek`` and ``readinto`` while it holds its global lock ("phil"). Hence the rules here: ``readinto``
+fills the whole buffer or raises (h5py ignores its return value), works in the calling thread, takes no Python
+lock, and logs nothing. Fetching ahead (:meth:`HDF5File.ensure`) happens outside that lock and is a hint only:
+what it missed is read on demand.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lindi_bridge.errors import ReadOnlyError, SourceError
+from lindi_bridge.hdf5.exit import close_at_exit
+from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
+from lindi_bridge.ranges import ByteRange, RangeReader, coalesce
+from lindi_bridge.ranges.lock import h5py_lock_is_held
+
+__all__ = ["PAGE", "HDF5File", "Recorder"]
+
+PAGE = 4096
+"""Bytes. Metadata is recorded in pages: another order of access reads other bytes of the same structures."""
+
+_GAP = 64 * 1024
+_REQUEST = 8 * 1024 * 1024
+_BLOCK = 64 * 1024
+_READAHEAD = 4 * 1024 * 1024
+
+Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
+
+
+@dataclass
+class Recorder:
+    """What libhdf5 read while it was recorded: the pages touched, or the single reads in order."""
+
+    pages: set[int]
+    reads: list[tuple[int, int]]
+
+
+class HDF5File(io.RawIOBase):
+    """A read-only, seekable binary file over a remote HDF5 file.
+
+    Parameters
+    ----------
+    reader : RangeReader
+        Where bytes come from.
+    address : str
+        What the file is called in messages and as ``h5py.File.filename``; holds no secrets.
+    metadata : iterable of (int, bytes), optional
+        Pieces of the file (address, bytes) that are known already. They are never fetched and never dropped.
+    size : int, optional
+        Bytes of the file; asked from the reader if not given.
+    cache_bytes : int
+        Bytes of fetched data to hold in memory.
+    verify : callable, optional
+        Called once before the first bytes from the reader are used, with a function that reads ranges; raises
+        if the source is not the file that it should be.
+    """
+
+    def __init__(
+        self,
+        reader: RangeReader,
+        *,
+        address: str,
+        metadata: Iterable[tuple[int, bytes | memoryview]] = (),
+        size: int | None = None,
+        cache_bytes: int = 256 * 1024 * 1024,
+        verify: Verify | None = None,
+    ) -> None:
+        super().__init__()
+        close_at_exit()
+        self.reader = reader
+        self.address = address
+        self.size = reader.identity().size if size is None else size
+        self.cache_bytes = cache_bytes
+        self.misses = 0
+        """Reads that nobody had fetched ahead; each costs a round trip."""
+        self.properties: dict[str, Any] = {}
+        """State of the layers above that lives as long as the open file (see ``client.file``)."""
+        self._verify = verify
+        self._position = 0
+        self._metadata = ExtentCache()
+        self._metadata.add(metadata)
+        self._ahead = ExtentCache(cache_bytes)
+        self._demand = ExtentCache(cache_bytes // 4)
+        # Serialises ensure() only. readinto() never takes it.
+        self._ahead_lock = threading.Lock()
+        self._readahead = _BLOCK
+        self._last_demand = -1
+        self._recorder: Recorder | None = None
+        self._probing = False
+
+    def __repr__(self) -> str:
+        return f"<HDF5File {self.address} ({self.size} bytes)>"
+
+    # -- the file protocol ---------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Always true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Set the position (bytes)."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        """The position (bytes)."""
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read up to ``size`` bytes, less only at the end of the file."""
+        available = max(0, self.size - self._position)
+        wanted = available if size is None or size < 0 else min(size, available)
+        buffer = bytearray(wanted)
+        self.readinto(buffer)
+        return bytes(buffer)
+
+    def readall(self) -> bytes:
+        """Read to the end of the file."""
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill the buffer from the position on.
+
+        Under h5py's lock the whole buffer is filled or an error raised; elsewhere it is cut at the end of the
+        file, as for any file.
+
+        Raises
+        ------
+        SourceError
+            The bytes cannot be had, or lie after the end of the file.
+        """
+        view = memoryview(buffer).cast("B")
+        start, wanted = self._position, len(view)
+        if start + wanted > self.size:
+            if h5py_lock_is_held():
+                raise SourceError(
+                    f"{self.address}: bytes {start}-{start + wanted - 1} were asked for, the file has "
+                    f"{self.size} bytes; the HDF5 file is truncated or damaged"
+                )
+            wanted = max(0, self.size - start)
+            view = view[:wanted]
+        if self._recorder is not None:
+            self._recorder.reads.append((start, wanted))
+            self._recorder.pages.update(range(start // PAGE, (start + wanted - 1) // PAGE + 1) if wanted else ())
+        done = 0
+        while done < wanted:
+            found = self._find(start + done)
+            if found is None:
+                if self._probing:
+                    view[done:] = bytes(wanted - done)
+                    break
+                self._read_on_demand(start + done, start + wanted)
+                continue
+            length = min(len(found), wanted - done)
+            view[done : done + length] = found[:length]
+            done += length
+        self._position = start + wanted
+        return wanted
+
+    def write(self, data: Any, /) -> int:
+        """Refuse: the file is read-only."""
+        raise ReadOnlyError(f"{self.address}: opened by lindi_bridge, which is read-only")
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Refuse: the file is read-only."""
+        raise ReadOnlyError(f"{self.address}: opened by lindi_bridge, which is read-only")
+
+    def close(self) -> None:
+        """Drop the cache and close the reader's connections."""
+        if not self.closed:
+            self._ahead.clear()
+            self._demand.clear()
+            self.reader.close()
+        super().close()
+
+    # -- bytes ------------------------------------------------------------------------------------------------
+
+    def _find(self, address: int) -> memoryview | None:
+        for cache in (self._metadata, self._ahead, self._demand):
+            found = cache.find(address)
+            if found is not None:
+                return found
+        return None
+
+    def _read_on_demand(self, start: int, stop: int) -> None:
+        """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
+        self._check_source(lambda ranges: [self.reader.read_locked(*r) for r in ranges])
+        self.misses += 1
+        near = start // _BLOCK * _BLOCK
+        self._readahead = min(self._readahead * 2, _READAHEAD) if near == self._last_demand else _BLOCK
+        begin = near
+        end = min(self.size, max(-(-stop // _BLOCK) * _BLOCK, near + self._readahead))
+        self._last_demand = end
+        # Whatever lies in between is known already: the block is cut to the hole.
+        following = [n for c in (self._metadata, self._ahead, self._demand) if (n := c.next_start(start)) is not None]
+        end = min([end, *following])
+        while begin < start and (found := self._find(begin)) is not None:
+            begin = min(start, begin + len(found))
+        self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])
+
+    def _check_source(self, read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
+        if self._verify is not None:
+            self._verify(read)
+            self._verify = None
+
+    def ensure(self, ranges: Iterable[ByteRange]) -> None:
+        """Fetch ranges ahead, in one concurrent wave; a hint that is ignored while h5py's lock is held.
+
+        Parameters
+        ----------
+        ranges : iterable of ByteRange
+            What will be read. Parts that are held already are not asked for; what lies outside the file is left out.
+        """
+        if h5py_lock_is_held():
+            return
+        inside = [ByteRange(s, min(n, self.size - s)) for s, n in ranges if 0 <= s < self.size and n > 0]
+        caches = (self._metadata, self._ahead, self._demand)
+        missing = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
+        if not missing:
+            return
+        self._check_source(self.reader.read_ranges)
+        wanted = sum(r.length for r in missing)
+        merged = coalesce(missing, gap=_GAP, waste=max(wanted // 20, _GAP // 2), limit=_REQUEST)
+        requests = [
+            ByteRange(start, min(_REQUEST, r.stop - start)) for r in merged for start in range(r.start, r.stop, _REQUEST)
+        ]
+        answers = self.reader.read_ranges(requests)
+        with self._ahead_lock:
+            self._ahead.add((r.start, data) for r, data in zip(requests, answers, strict=True))
+
+    # -- recording --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def record(self) -> Iterator[Recorder]:
+        """Note what is read while the context is open. An inner recorder takes the place of an outer one."""
+        outer, self._recorder = self._recorder, Recorder(set(), [])
+        try:
+            yield self._recorder
+        finally:
+            self._recorder = outer
+
+    @contextmanager
+    def probe(self) -> Iterator[Recorder]:
+        """Record reads, and answer with zeros instead of fetching what is not in memory.
+
+        Tells where libhdf5 would read, at no cost. The caller holds h5py's lock all the while, and must have
+        made sure that the metadata involved is in memory.
+        """
+        self._probing = True
+        try:
+            with self.record() as recorder:
+                yield recorder
+        finally:
+            self._probing = False
+
+    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Read ranges, those that are not in memory fetched in one wave."""
+        self.ensure(ranges)
+        out = []
+        for start, length in ranges:
+            self.seek(start)
+            out.append(self.read(length))
+        return out

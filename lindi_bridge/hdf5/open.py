@@ -1,0 +1,82 @@
+"""Opening an HDF5 file over a file object, with plain words for what can go wrong."""
+
+from __future__ import annotations
+
+import h5py
+from h5py import h5f, h5fd, h5p
+
+from lindi_bridge.errors import LindiBridgeError, NotHDF5Error
+from lindi_bridge.hdf5.file import HDF5File
+
+__all__ = ["open_file_id"]
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def open_file_id(
+    file: HDF5File,
+    *,
+    rdcc_nslots: int | None = None,
+    rdcc_nbytes: int | None = None,
+    rdcc_w0: float | None = None,
+) -> h5f.FileID:
+    """Open ``file`` read-only with libhdf5.
+
+    Parameters
+    ----------
+    file : HDF5File
+        The file object. libhdf5 holds it until the file is closed.
+    rdcc_nslots, rdcc_nbytes, rdcc_w0
+        Chunk cache settings, as for :class:`h5py.File`.
+
+    Raises
+    ------
+    NotHDF5Error
+        Not an HDF5 file, truncated, or marked as open by a writer.
+    SourceError
+        The bytes cannot be had.
+    """
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
+    access.set_fileobj_driver(h5fd.fileobj_driver, file)
+    mdc, nslots, nbytes, w0 = access.get_cache()
+    access.set_cache(
+        mdc,
+        nslots if rdcc_nslots is None else rdcc_nslots,
+        nbytes if rdcc_nbytes is None else rdcc_nbytes,
+        w0 if rdcc_w0 is None else rdcc_w0,
+    )
+    try:
+        # The name is only a label here: the driver reads from the file object.
+        return h5f.open(file.address.encode("utf-8", "surrogateescape"), h5f.ACC_RDONLY, access)
+    except LindiBridgeError:
+        raise
+    except OSError as error:
+        raise NotHDF5Error(_explain(file, error)) from None
+
+
+def _explain(file: HDF5File, error: OSError) -> str:
+    text = str(error)
+    if file.size == 0:
+        return f"{file.address}: the file is empty, so it is not an HDF5 file"
+    if "signature not found" in text:
+        file.seek(0)
+        if file.read(8) == _SIGNATURE:
+            return f"{file.address}: the beginning of the file is HDF5 but damaged; copy or write it again"
+        return f"{file.address}: not an HDF5 file (no HDF5 signature); is it an .h5ad, .h5 or .nwb file?"
+    if "truncated file" in text:
+        return (
+            f"{file.address}: the file is truncated: it has {file.size} bytes, less than its own metadata says; "
+            "copy or upload it again"
+        )
+    if "already open for write" in text or "already open for SWMR" in text:
+        return (
+            f"{file.address}: a writer has this file open or did not close it; close the writer, or clear the flag "
+            "with HDF5's tool: h5clear -s FILE"
+        )
+    if "bad version number" in text or "unknown superblock" in text:
+        return (
+            f"{file.address}: written in a version of the HDF5 format that HDF5 {h5py.version.hdf5_version} cannot read; "
+            "install a newer h5py"
+        )
+    return f"{file.address}: libhdf5 cannot open the file ({text})"

@@ -1,0 +1,146 @@
+"""Walking a whole HDF5 file, to learn which of its bytes are metadata and where its chunks lie.
+
+Here libhdf5 itself walks, over the file object's block cache, and the pages that it reads are recorded. Whoever
+opens the file later reads the same structures, perhaps in another order, so several orders are walked: by recursion
+over links, by ``H5Ovisit``, and by looking up the first element of every dataset.
+
+The result, :class:`Walk`, is the seam at which another walk can take this one's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import h5py
+import numpy as np
+from h5py import h5d, h5g, h5i, h5l, h5o, h5s
+from h5py._objects import phil
+
+from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
+from lindi_bridge.hdf5.file import PAGE, HDF5File
+from lindi_bridge.model.chunks import ChunkTable
+
+__all__ = ["Walk", "is_stored_here", "walk_file"]
+
+
+@dataclass
+class Walk:
+    """What a walk learnt.
+
+    Parameters
+    ----------
+    pages : set of int
+        Numbers of the 4 KiB pages of the file that hold metadata.
+    tables : dict
+        Chunk table of every chunked dataset by the address of its object header, or the error that says why
+        there is none.
+    datasets : dict
+        Every dataset, open, by the address of its object header.
+    """
+
+    pages: set[int] = field(default_factory=set)
+    tables: dict[int, ChunkTable | ChunkTableError] = field(default_factory=dict)
+    datasets: dict[int, h5d.DatasetID] = field(default_factory=dict)
+
+
+def is_stored_here(dataset: h5d.DatasetID) -> bool:
+    """Whether the raw data of a dataset lie in its own file: neither virtual nor in external files."""
+    create = dataset.get_create_plist()
+    return bool(create.get_layout() != h5d.VIRTUAL and create.get_external_count() <= 0)
+
+
+def walk_file(file_id: h5py.h5f.FileID, file: HDF5File, progress: Callable[[int], None] | None = None) -> Walk:
+    """Walk everything below the root group of an open file.
+
+    Parameters
+    ----------
+    file_id : h5py.h5f.FileID
+        The file, open over ``file``.
+    file : HDF5File
+        The file object.
+    progress : callable, optional
+        Called with 1 for each object found.
+    """
+    walk = Walk()
+    with file.record() as recorder:
+        root = h5g.open(file_id, b"/")
+        _walk_links(root, file, walk, progress)
+        h5o.visit(root, lambda name: None)
+    walk.pages |= recorder.pages
+    for address, dataset in walk.datasets.items():
+        walk.pages |= _first_element_pages(dataset, file, walk.tables.get(address))
+    return walk
+
+
+def _walk_links(
+    root: h5g.GroupID,
+    file: HDF5File,
+    walk: Walk,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Open every object once, by recursion over hard links, and read all that is metadata of it."""
+    seen = {h5o.get_info(root).addr}
+    pending: list[h5g.GroupID] = [root]
+    _read_attributes(root)
+    while pending:
+        group = pending.pop()
+        for name in group:
+            if group.links.get_info(name).type != h5l.TYPE_HARD:
+                continue
+            try:
+                child = h5o.open(group, name)
+            except (KeyError, OSError, ValueError):
+                continue  # libhdf5 cannot open it; nor will whoever asks for it later
+            address = h5o.get_info(child).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            _read_attributes(child)
+            kind = h5i.get_type(child)
+            if kind == h5i.GROUP:
+                pending.append(child)
+            elif kind == h5i.DATASET:
+                walk.datasets[address] = child
+                if is_stored_here(child) and child.get_create_plist().get_layout() == h5d.CHUNKED:
+                    try:
+                        walk.tables[address] = read_chunk_table(child, file)
+                    except ChunkTableError as error:
+                        walk.tables[address] = error
+            if progress is not None:
+                progress(1)
+
+
+def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
+    """Read all attributes, for the heaps and dense storage behind them."""
+    attributes = h5py.Group(obj).attrs if isinstance(obj, h5g.GroupID) else h5py.AttributeManager(h5py.HLObject(obj))
+    for name in attributes:
+        try:
+            attributes[name]
+        except (OSError, TypeError, ValueError, RuntimeError, KeyError):
+            continue  # h5py cannot read it here, nor later
+
+
+def _first_element_pages(
+    dataset: h5d.DatasetID, file: HDF5File, table: ChunkTable | ChunkTableError | None
+) -> set[int]:
+    """Pages that libhdf5 reads to find the first element of a dataset, its raw data left out."""
+    if not is_stored_here(dataset) or dataset.get_space().get_simple_extent_type() == h5s.NULL or 0 in dataset.shape:
+        return set()
+    if isinstance(table, ChunkTable):
+        first, last = table.offset, table.offset + table.nbytes
+    else:
+        offset = dataset.get_offset()
+        first = np.array([] if offset is None else [offset], np.int64)
+        last = first + dataset.get_storage_size()
+    with phil, file.probe() as recorder:
+        try:
+            h5py.Dataset(dataset)[(0,) * len(dataset.shape)]
+        except (OSError, TypeError, ValueError, RuntimeError):
+            pass  # expected: the data read back as zeros, which many filters refuse
+        reads = list(recorder.reads)
+    pages: set[int] = set()
+    for start, length in reads:
+        if not ((first <= start) & (start < last)).any():
+            pages.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
+    return pages

@@ -1,0 +1,105 @@
+"""HDF5 datatypes: which of them Zarr v2 can name, and a description in JSON for those that it cannot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5t
+
+__all__ = ["contains_references", "describe_dtype", "fill_value", "stored_dtype", "zarr_dtype"]
+
+JSONValue = Any
+
+
+def stored_dtype(type_id: h5t.TypeID) -> np.dtype[Any] | None:
+    """The numpy dtype whose bytes are exactly the stored bytes of an HDF5 type, or None.
+
+    None for everything that points elsewhere (variable length, references), for types whose bits numpy reads
+    otherwise (odd integers, space-padded strings), and for compound and array types.
+    """
+    dtype: np.dtype[Any] = type_id.dtype
+    if isinstance(type_id, h5t.TypeEnumID):
+        base = type_id.get_super()
+        if dtype == np.bool_ and base.get_size() == 1:
+            return np.dtype(np.bool_)
+        plain = base.dtype
+        return np.dtype(plain.str) if base == h5t.py_create(plain) else None
+    if isinstance(type_id, h5t.TypeOpaqueID):
+        return dtype if dtype.itemsize == type_id.get_size() else None
+    if dtype.kind in "iufcS" and h5py.check_vlen_dtype(dtype) is None and dtype.subdtype is None:
+        return np.dtype(dtype.str) if type_id == h5t.py_create(dtype, logical=True) else None
+    return None
+
+
+def zarr_dtype(dtype: np.dtype[Any]) -> str:
+    """The Zarr v2 type string of a plain dtype (Zarr specification v2, "Data type encoding")."""
+    return f"|V{dtype.itemsize}" if dtype.kind == "V" else dtype.str
+
+
+def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
+    """The fill value as ``.zarray`` has it (Zarr specification v2, "Fill value encoding")."""
+    # Through bytes, since h5py's own fillvalue has the dtype that h5py shows, not the stored one.
+    value = np.asarray(dataset.fillvalue).astype(dtype) if dtype.kind in "biufc" else np.asarray(dataset.fillvalue, dtype)
+    if dtype.kind == "b":
+        return bool(value)
+    if dtype.kind in "iu":
+        return int(value)
+    if dtype.kind == "f":
+        return _float(float(value))
+    if dtype.kind == "c":
+        return [_float(float(value.real)), _float(float(value.imag))]
+    import base64
+
+    return base64.standard_b64encode(value.tobytes()).decode("ascii")
+
+
+def _float(value: float) -> float | str:
+    if np.isnan(value):
+        return "NaN"
+    if np.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def contains_references(dtype: np.dtype[Any]) -> bool:
+    """Whether an element holds an object or region reference anywhere."""
+    if h5py.check_ref_dtype(dtype) is not None:
+        return True
+    if dtype.names:
+        return any(contains_references(dtype[name]) for name in dtype.names)
+    if dtype.subdtype is not None:
+        return contains_references(dtype.subdtype[0])
+    vlen = h5py.check_vlen_dtype(dtype)
+    return vlen is not None and contains_references(np.dtype(vlen))
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> JSONValue:
+    """Describe a dtype as h5py shows it, metadata included, in JSON.
+
+    A type string for numbers, booleans and opaque bytes; else an object with one of the keys ``string``
+    (``utf-8`` or ``ascii``; ``length`` in bytes or null), ``enum``, ``vlen``, ``reference``, ``array`` (with
+    ``shape``), ``compound`` (with ``itemsize``).
+    """
+    string = h5py.check_string_dtype(dtype)
+    if string is not None:
+        return {"string": string.encoding, "length": string.length}
+    enum = h5py.check_enum_dtype(dtype)
+    if enum is not None:
+        return {"enum": {name: int(value) for name, value in enum.items()}, "base": dtype.str}
+    reference = h5py.check_ref_dtype(dtype)
+    if reference is not None:
+        return {"reference": "region" if reference is h5py.RegionReference else "object"}
+    vlen = h5py.check_vlen_dtype(dtype)
+    if vlen is not None:
+        return {"vlen": describe_dtype(np.dtype(vlen))}
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return {"array": describe_dtype(base), "shape": list(shape)}
+    if dtype.names:
+        return {
+            "compound": [[name, describe_dtype(dtype[name]), dtype.fields[name][1]] for name in dtype.names],  # type: ignore[index]
+            "itemsize": dtype.itemsize,
+        }
+    return dtype.str

@@ -1,0 +1,174 @@
+"""Which raw bytes of small values a document carries, and where the strings of the larger ones lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from h5py import h5d, h5o
+
+from lindi_bridge.hdf5.chunk_index import ChunkTableError
+from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.heaps import (
+    collection_addresses,
+    collection_size,
+    decode_stored,
+    pipeline,
+    stored_layout,
+)
+from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.model.chunks import ChunkTable
+from lindi_bridge.model.snapshot import HeapMap
+from lindi_bridge.ranges import ByteRange
+
+__all__ = ["EmbedPlan", "EmbedPolicy", "plan_embedding"]
+
+_BLOCK_ROWS = 4096
+_COLLECTION = 64 * 1024
+"""Bytes. libhdf5 grows collections up to this size unless a single value is larger."""
+_HEADER = 16
+
+
+@dataclass(frozen=True)
+class EmbedPolicy:
+    """Sizes in bytes: raw bytes embedded of one plain dataset, of one with variable-length values, and in all."""
+
+    plain: int = 64 * 1024
+    variable: int = 1024 * 1024
+    total: int = 32 * 1024 * 1024
+
+
+@dataclass
+class EmbedPlan:
+    """What to embed, and heap maps by the address of the dataset's object header."""
+
+    ranges: list[ByteRange] = field(default_factory=list)
+    heaps: dict[int, HeapMap] = field(default_factory=dict)
+
+
+@dataclass
+class _Strings:
+    """A dataset with variable-length values: its stored blocks, and the collections each points to."""
+
+    address: int
+    ranges: list[ByteRange]
+    step: int
+    blocks: list[npt.NDArray[np.int64]]
+
+
+def plan_embedding(
+    datasets: Iterable[h5d.DatasetID],
+    file: HDF5File,
+    tables: Mapping[int, ChunkTable | ChunkTableError],
+    policy: EmbedPolicy | None = None,
+) -> EmbedPlan:
+    """Choose what to embed, and find the heap collections of all variable-length values.
+
+    Everything chosen, and all strings, are fetched in three waves on the way: stored blocks, the first 64 KiB of
+    each heap collection, and what is longer.
+    """
+    policy = policy or EmbedPolicy()
+    plan = EmbedPlan()
+    budget = policy.total
+    variable: list[tuple[h5d.DatasetID, list[ByteRange]]] = []
+    for dataset in datasets:
+        ranges = _stored_ranges(dataset, tables)
+        if not ranges:
+            continue
+        itemsize, offsets = stored_layout(dataset.get_type())
+        raw = int(np.prod(dataset.shape, dtype=np.int64)) * itemsize
+        if offsets:
+            variable.append((dataset, ranges))
+        elif raw <= policy.plain and (stored := sum(r.length for r in ranges)) <= budget:
+            plan.ranges += ranges
+            budget -= stored
+    file.ensure([*plan.ranges, *(r for _, ranges in variable for r in ranges)])
+    strings = [found for dataset, ranges in variable if (found := _read_descriptors(dataset, ranges, file, tables))]
+    sizes = _collection_sizes(file, [block for s in strings for block in s.blocks])
+    for found in strings:
+        used = np.unique(np.concatenate(found.blocks))
+        collections = np.array([(a, sizes[a]) for a in used.tolist() if a in sizes], np.int64).reshape(-1, 2)
+        held = [*found.ranges, *(ByteRange(a, n) for a, n in collections.tolist())]
+        nbytes = sum(r.length for r in held)
+        if nbytes <= min(policy.variable, budget):
+            plan.ranges += held
+            budget -= nbytes
+        else:
+            plan.heaps[found.address] = _heap_map(found, collections)
+    return plan
+
+
+def _stored_ranges(
+    dataset: h5d.DatasetID, tables: Mapping[int, ChunkTable | ChunkTableError]
+) -> list[ByteRange]:
+    """Where the raw data lie; empty for what is in the header, elsewhere, or nowhere."""
+    if not is_stored_here(dataset) or not dataset.shape and dataset.get_offset() is None:
+        return []
+    layout = dataset.get_create_plist().get_layout()
+    if layout == h5d.CHUNKED:
+        table = tables.get(h5o.get_info(dataset).addr)
+        if not isinstance(table, ChunkTable):
+            return []
+        return [ByteRange(*r) for r in zip(table.offset.tolist(), table.nbytes.tolist(), strict=True)]
+    if layout == h5d.CONTIGUOUS and dataset.get_offset() is not None and dataset.get_storage_size():
+        return [ByteRange(dataset.get_offset(), dataset.get_storage_size())]
+    return []
+
+
+def _read_descriptors(
+    dataset: h5d.DatasetID,
+    ranges: list[ByteRange],
+    file: HDF5File,
+    tables: Mapping[int, ChunkTable | ChunkTableError],
+) -> _Strings | None:
+    """Collections that each stored block points to; None where the blocks cannot be decoded here."""
+    create, address = dataset.get_create_plist(), h5o.get_info(dataset).addr
+    itemsize, offsets = stored_layout(dataset.get_type())
+    table = tables.get(address)
+    blocks = []
+    if isinstance(table, ChunkTable):
+        filters = pipeline(create)
+        for start, length, mask in zip(
+            table.offset.tolist(), table.nbytes.tolist(), table.filter_mask.tolist(), strict=True
+        ):
+            decoded = decode_stored(_read(file, start, length), filters, mask)
+            if decoded is None:
+                return None
+            blocks.append(collection_addresses(decoded, itemsize, offsets))
+        return _Strings(address, ranges, 0, blocks)
+    rows = dataset.shape[0] if dataset.shape else 1
+    step = max(1, _BLOCK_ROWS * rows // max(rows, int(np.prod(dataset.shape or (1,)))))
+    data = _read(file, *ranges[0])
+    row_nbytes = len(data) // rows
+    for row in range(0, rows, step):
+        block = data[row * row_nbytes : (row + step) * row_nbytes]
+        blocks.append(collection_addresses(block, itemsize, offsets))
+    return _Strings(address, ranges, step, blocks)
+
+
+def _collection_sizes(file: HDF5File, blocks: list[npt.NDArray[np.int64]]) -> dict[int, int]:
+    """Size in bytes of every collection that is one."""
+    if not blocks:
+        return {}
+    addresses = [a for a in np.unique(np.concatenate(blocks)).tolist() if 0 < a <= file.size - _HEADER]
+    following = [*addresses[1:], file.size]
+    file.ensure([ByteRange(a, min(_COLLECTION, n - a)) for a, n in zip(addresses, following, strict=True)])
+    sizes = {a: n for a in addresses if (n := collection_size(_read(file, a, _HEADER))) and a + n <= file.size}
+    file.ensure([ByteRange(a, n) for a, n in sizes.items()])
+    return sizes
+
+
+def _heap_map(found: _Strings, collections: npt.NDArray[np.int64]) -> HeapMap:
+    """First and last collection of each block: they are written in order, so a block's lie together."""
+    spans = []
+    for block in found.blocks:
+        index = np.searchsorted(collections[:, 0], block)
+        spans.append((int(index.min()), int(index.max()) + 1) if len(index) else (0, 0))
+    return HeapMap(found.step, collections, np.array(spans, np.int64).reshape(-1, 2))
+
+
+def _read(file: HDF5File, start: int, length: int) -> bytes:
+    file.seek(start)
+    return file.read(length)

@@ -1,0 +1,193 @@
+"""Attribute values and elements of datasets as JSON, with the type where JSON would lose it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5r, h5s
+
+from lindi_bridge.indexer.dtypes import describe_dtype
+
+__all__ = ["ABSENT", "RESERVED_ATTRIBUTES", "ReferenceEncoder", "encode_attribute", "encode_element"]
+
+JSONValue = Any
+
+RESERVED_ATTRIBUTES = frozenset(
+    ["_SCALAR", "_SOFT_LINK", "_REFERENCE", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"]
+)
+"""Names that readers take for annotations, so that a user's attribute cannot have them in ``.zattrs``."""
+
+_SPECIAL = {"NaN", "Infinity", "-Infinity"}
+ABSENT = object()
+
+
+class ReferenceEncoder:
+    """Turns references into LINDI's ``_REFERENCE`` objects.
+
+    Parameters
+    ----------
+    root : h5py.Group
+        Root group of the file.
+    path_of : callable
+        Canonical path of an object by the address of its header, or None.
+    """
+
+    def __init__(self, root: h5py.Group, path_of: Callable[[int], str | None]) -> None:
+        self._root = root
+        self._path_of = path_of
+        self._source_object_id = _text(root.attrs.get("object_id"))
+
+    def __call__(self, reference: h5py.Reference) -> JSONValue:
+        """Encode an object or region reference; a null reference has path null."""
+        if not reference:
+            return {"_REFERENCE": {"source": ".", "path": None, "object_id": None, "source_object_id": None}}
+        target = h5r.dereference(reference, self._root.id)
+        if target is None:
+            raise ValueError("the reference points to nothing")
+        path = self._path_of(h5py.h5o.get_info(target).addr)
+        if path is None:
+            raise ValueError("the reference points to an object without a name")
+        attributes = h5py.AttributeManager(h5py.HLObject(target))
+        value: dict[str, JSONValue] = {
+            "source": ".",
+            "path": path,
+            "object_id": _text(attributes.get("object_id")),
+            "source_object_id": self._source_object_id,
+        }
+        if isinstance(reference, h5py.RegionReference):
+            value["selection"] = _selection(h5r.get_region(reference, self._root.id))
+        return {"_REFERENCE": value}
+
+
+def _selection(space: h5s.SpaceID) -> JSONValue:
+    """A dataspace selection: ``all``, ``none``, or its points or blocks (first and last corner, inclusive)."""
+    kind = space.get_select_type()
+    if kind == h5s.SEL_ALL:
+        return "all"
+    if kind == h5s.SEL_NONE:
+        return "none"
+    if kind == h5s.SEL_POINTS:
+        return {"points": space.get_select_elem_pointlist().tolist()}
+    return {"blocks": space.get_select_hyper_blocklist().tolist()}
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else None
+
+
+def encode_element(value: Any, dtype: np.dtype[Any], reference: ReferenceEncoder) -> JSONValue:
+    """One element of an array of ``dtype``, or an array field of it, as JSON.
+
+    NaN and infinities as LINDI writes them; complex numbers as ``[real, imaginary]``; bytes that are not UTF-8,
+    and opaque values, as ``{"base64": ...}``.
+    """
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return _nest([encode_element(v, base, reference) for v in np.asarray(value, base).reshape(-1)], shape)
+    if dtype.names:
+        return [encode_element(value[name], dtype[name], reference) for name in dtype.names]
+    if h5py.check_ref_dtype(dtype) is not None:
+        return reference(value)
+    vlen = h5py.check_vlen_dtype(dtype)
+    if vlen is not None and h5py.check_string_dtype(dtype) is None:
+        base = np.dtype(vlen)
+        return [encode_element(v, base, reference) for v in np.asarray(value)]
+    return _encode_scalar(value)
+
+
+def _encode_scalar(value: Any) -> JSONValue:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.standard_b64encode(value).decode("ascii")}
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if number != number:
+            return "NaN"
+        if number in (np.inf, -np.inf):
+            return "Infinity" if number > 0 else "-Infinity"
+        return number
+    if isinstance(value, (complex, np.complexfloating)):
+        return [_encode_scalar(value.real), _encode_scalar(value.imag)]
+    return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
+
+
+def encode_attribute(
+    attributes: h5py.AttributeManager, name: str, reference: ReferenceEncoder
+) -> tuple[JSONValue, JSONValue]:
+    """Encode one attribute.
+
+    Returns
+    -------
+    value : JSON value
+        What other readers see in ``.zattrs``, or ``ABSENT`` where plain JSON cannot say it.
+    annotation : JSON value
+        ``{dtype, shape}`` where JSON loses the type, with ``value`` where ``value`` is ABSENT; None otherwise.
+        ``shape`` is null for an empty dataspace.
+    """
+    value = attributes[name]
+    attribute_id = attributes.get_id(name)
+    dtype, shape = attribute_id.dtype, attribute_id.shape
+    annotation: dict[str, JSONValue] = {"dtype": describe_dtype(dtype), "shape": None if shape is None else list(shape)}
+    if isinstance(value, h5py.Empty):
+        return ABSENT, annotation
+    encoded = _encode_array(value, dtype, shape, reference)
+    if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
+        return ABSENT, annotation | {"value": encoded}
+    return encoded, None if _is_default(dtype, shape, encoded) else annotation
+
+
+def _encode_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceEncoder) -> JSONValue:
+    if dtype.subdtype is not None:
+        dtype, shape = dtype.subdtype[0], np.shape(value)
+    if shape == ():
+        return encode_element(value, dtype, reference)
+    flat = [encode_element(v, dtype, reference) for v in np.asarray(value).reshape(-1)]
+    return _nest(flat, shape)
+
+
+def _nest(flat: list[JSONValue], shape: tuple[int, ...]) -> JSONValue:
+    if len(shape) == 1:
+        return flat
+    step = int(np.prod(shape[1:]))
+    return [_nest(flat[k * step : (k + 1) * step], shape[1:]) for k in range(shape[0])]
+
+
+def _is_plain(dtype: np.dtype[Any], encoded: JSONValue) -> bool:
+    """Whether LINDI's readers get the value right from plain JSON."""
+    if h5py.check_ref_dtype(dtype) is h5py.Reference:
+        return isinstance(encoded, dict) and encoded["_REFERENCE"]["path"] is not None
+    if dtype.kind in "OS":
+        return h5py.check_string_dtype(dtype) is not None and _only_plain_strings(encoded)
+    return dtype.kind in "biuf" and dtype.subdtype is None
+
+
+def _only_plain_strings(encoded: JSONValue) -> bool:
+    if isinstance(encoded, list):
+        return all(_only_plain_strings(item) for item in encoded)
+    return isinstance(encoded, str) and encoded not in _SPECIAL
+
+
+def _is_default(dtype: np.dtype[Any], shape: tuple[int, ...], encoded: JSONValue) -> bool:
+    """Whether the value alone tells type and shape: int64, float64, bool, UTF-8 strings, object references."""
+    if isinstance(encoded, list) and not encoded:
+        return False
+    if h5py.check_ref_dtype(dtype) is h5py.Reference:
+        return True
+    string = h5py.check_string_dtype(dtype)
+    if string is not None:
+        return string.encoding == "utf-8" and string.length is None
+    return h5py.check_enum_dtype(dtype) is None and dtype in (np.dtype("<i8"), np.dtype("<f8"), np.dtype(np.bool_))

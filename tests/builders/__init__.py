@@ -1,0 +1,1 @@
+"""Builders of test files, and the comparators that judge what was read back from them."""

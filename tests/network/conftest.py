@@ -1,0 +1,5 @@
+"""Fixtures of the network tests."""
+
+from servers.seaweed import seaweed
+
+__all__ = ["seaweed"]

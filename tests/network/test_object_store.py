@@ -1,0 +1,337 @@
+"""Objects of a real S3 server (SeaweedFS), by obstore and by presigned addresses over HTTP."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.range_server import RangeServer
+from servers.seaweed import Seaweed
+
+from lindi_bridge.errors import (
+    SourceChangedError,
+    SourceError,
+    SourceLockError,
+    SourceNotFoundError,
+    SourcePermissionError,
+    SourceTimeoutError,
+    UnsupportedSchemeError,
+)
+from lindi_bridge.ranges import (
+    ByteRange,
+    HttpReader,
+    ObjectStoreReader,
+    RangeReader,
+    ReaderOptions,
+    SourceIdentity,
+    open_reader,
+)
+from lindi_bridge.ranges.object_store_config import configuration, store_address
+
+obstore = pytest.importorskip("obstore")
+
+DATA = random.Random(2).randbytes(200_000)
+KEY = "folder/a b ü %?#.h5"
+SECRET = "s3cr3t"
+
+
+def options(storage: dict[str, Any], **changes: Any) -> ReaderOptions:
+    """Short times."""
+    given = {"connect_timeout": 2.0, "read_timeout": 5.0, "total_timeout": 10.0, "retries": 1, **changes}
+    return ReaderOptions(storage_options=storage, **given)
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of whoever runs the tests."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def reader(seaweed: Seaweed) -> Iterator[ObjectStoreReader]:
+    reader = ObjectStoreReader(seaweed.put("priv", KEY, DATA), options(seaweed.signed))
+    yield reader
+    reader.close()
+
+
+@pytest.mark.parametrize("bucket", ["pub", "priv"])
+def test_reading(seaweed: Seaweed, bucket: str) -> None:
+    storage = seaweed.anonymous if bucket == "pub" else seaweed.signed
+    url = seaweed.put(bucket, KEY, DATA)
+    reader = open_reader(url, options(storage))
+    assert isinstance(reader, ObjectStoreReader)
+    assert isinstance(reader, RangeReader)
+    assert reader.url == url
+    assert reader.read_head(100) == DATA[:100]
+    assert reader.read_head(10**6) == DATA
+    identity = reader.identity()
+    assert identity.size == len(DATA)
+    assert identity.strong_etag
+    wanted = [ByteRange(start, 100) for start in range(0, 100_000, 1000)] + [ByteRange(7, 0)]
+    assert reader.read_ranges(wanted) == [DATA[r.start : r.stop] for r in wanted]
+    assert reader.read_locked(100, 50) == DATA[100:150]
+    assert (reader.statistics.requests, reader.statistics.waves) == (103, 4)
+    with pytest.raises(SourceError, match="has 200000"):
+        reader.read_locked(len(DATA) - 5, 10)
+    fresh = open_reader(url, options(storage))
+    with pytest.raises(SourceError, match="has 200000"):
+        fresh.read_locked(len(DATA) - 5, 10)
+    with pytest.raises(SourceError):
+        fresh.read_ranges([ByteRange(len(DATA) + 5, 10)])
+    reader.close()
+    reader.close()
+    fresh.close()
+
+
+def test_obstore_names_and_client_kwargs(seaweed: Seaweed) -> None:
+    url = seaweed.put("priv", "a", DATA)
+    native = {
+        "aws_access_key_id": seaweed.signed["key"],
+        "aws_secret_access_key": seaweed.signed["secret"],
+        "endpoint": seaweed.endpoint,
+        "region": "us-east-1",
+    }
+    fsspec = {
+        "key": seaweed.signed["key"],
+        "secret": seaweed.signed["secret"],
+        "client_kwargs": {"endpoint_url": seaweed.endpoint, "region_name": "us-east-1"},
+    }
+    for storage in (native, fsspec):
+        assert ObjectStoreReader(url, options(storage)).read_locked(3, 3) == DATA[3:6]
+
+
+def test_without_settings_requests_are_anonymous(seaweed: Seaweed) -> None:
+    endpoint = {"endpoint_url": seaweed.endpoint}
+    assert ObjectStoreReader(seaweed.put("pub", "a", DATA), options(endpoint)).read_locked(3, 3) == DATA[3:6]
+    private = ObjectStoreReader(seaweed.put("priv", "a", DATA), options(endpoint))
+    with pytest.raises(SourcePermissionError, match=r"anonymously.*storage_options.*AWS_ACCESS_KEY_ID"):
+        private.identity()
+
+
+def test_credentials_of_the_environment(seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    url = seaweed.put("priv", "a", DATA)
+    endpoint = {"endpoint_url": seaweed.endpoint}
+    folder = tmp_path / ".aws"
+    folder.mkdir()
+    key, secret = seaweed.signed["key"], seaweed.signed["secret"]
+    (folder / "credentials").write_text(f"[work]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
+    with pytest.raises(SourcePermissionError):
+        ObjectStoreReader(url, options(endpoint)).identity()
+    assert ObjectStoreReader(url, options({**endpoint, "profile": "work"})).read_locked(3, 3) == DATA[3:6]
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    assert ObjectStoreReader(url, options(endpoint)).read_locked(3, 3) == DATA[3:6]
+    with pytest.raises(SourcePermissionError, match="anonymously"):
+        ObjectStoreReader(url, options(endpoint, restricted=True)).identity()
+    monkeypatch.delenv("AWS_PROFILE")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    assert ObjectStoreReader(url, options(endpoint)).read_locked(3, 3) == DATA[3:6]
+    with pytest.raises(SourcePermissionError, match="anonymously"):
+        ObjectStoreReader(url, options(endpoint, restricted=True)).identity()
+
+
+@pytest.mark.parametrize("change", [{"secret": SECRET}, {"key": SECRET}])
+def test_wrong_credentials(seaweed: Seaweed, change: dict[str, str]) -> None:
+    reader = ObjectStoreReader(seaweed.put("priv", "a", DATA), options({**seaweed.signed, **change}))
+    for read in (reader.identity, lambda: reader.read_ranges([ByteRange(0, 5)])):
+        with pytest.raises(SourcePermissionError, match=r"refused: check.*'anon': True") as caught:
+            read()
+        assert SECRET not in str(caught.value) + repr(reader)
+        assert caught.value.__suppress_context__
+
+
+def test_unknown_storage_option(seaweed: Seaweed) -> None:
+    with pytest.raises(SourceError, match="bogus") as caught:
+        ObjectStoreReader("s3://priv/a", options({**seaweed.signed, "bogus": SECRET}))
+    assert SECRET not in str(caught.value)
+    assert seaweed.signed["secret"] not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3://priv/missing", "s3://no-such-bucket/a"])
+def test_missing_object(seaweed: Seaweed, url: str) -> None:
+    reader = ObjectStoreReader(url, options(seaweed.signed))
+    with pytest.raises(SourceNotFoundError, match="no such object"):
+        reader.read_locked(0, 5)
+    with pytest.raises(SourceNotFoundError, match="no such object"):
+        reader.read_head(5)
+
+
+def test_no_object_in_the_address() -> None:
+    for url in ("s3://bucket", "gs://bucket/"):
+        with pytest.raises(UnsupportedSchemeError, match="bucket/key"):
+            ObjectStoreReader(url)
+
+
+def test_empty_object(seaweed: Seaweed) -> None:
+    reader = ObjectStoreReader(seaweed.put("priv", "empty", b""), options(seaweed.signed))
+    assert reader.read_head(10) == b""
+    assert reader.identity().size == 0
+
+
+def test_a_changed_object(seaweed: Seaweed, reader: ObjectStoreReader) -> None:
+    identity = reader.identity()
+    same = ObjectStoreReader(reader.url, options(seaweed.signed), identity)
+    assert same.read_locked(3, 3) == DATA[3:6]
+    seaweed.put("priv", KEY, DATA[::-1])
+    with pytest.raises(SourceChangedError, match="ETag"):
+        same.read_locked(3, 3)
+    with pytest.raises(SourceChangedError, match="changed while it was read"):
+        reader.read_ranges([ByteRange(3, 3)])
+    shorter = ObjectStoreReader(reader.url, options(seaweed.signed), SourceIdentity(100))
+    with pytest.raises(SourceChangedError, match="size"):
+        shorter.read_head(5)
+
+
+def test_under_h5py_lock(reader: ObjectStoreReader) -> None:
+    phil = pytest.importorskip("h5py")._objects.phil
+    with phil:
+        assert reader.read_locked(5, 5) == DATA[5:10]
+        with pytest.raises(SourceLockError, match="visititems"):
+            reader.read_ranges([ByteRange(0, 5)])
+
+
+def test_fork_raises_at_once(seaweed: Seaweed) -> None:
+    code = f"""
+import os, sys
+from lindi_bridge.errors import SourceError
+from lindi_bridge.ranges import ByteRange, ObjectStoreReader, ReaderOptions
+reader = ObjectStoreReader({seaweed.put("priv", "a", DATA)!r}, ReaderOptions(storage_options={seaweed.signed!r}))
+assert len(reader.read_locked(0, 5)) == 5
+child = os.fork()
+if child == 0:
+    for read in (lambda: reader.read_locked(0, 5), lambda: reader.read_ranges([ByteRange(0, 5)]), reader.identity):
+        try:
+            read()
+        except SourceError as problem:
+            assert "spawn" in str(problem) and "forkserver" in str(problem)
+        else:
+            assert read == reader.identity  # known already
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+"""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    assert done.stdout.strip() == "0"
+
+
+def test_presigned_address(seaweed: Seaweed) -> None:
+    seaweed.put("priv", KEY, DATA)
+    url = obstore.sign(seaweed.store("priv"), "GET", KEY, timedelta(minutes=5))
+    reader = HttpReader(url, options({}))
+    wanted = [ByteRange(start, 100) for start in range(0, 10_000, 1000)]
+    assert reader.read_ranges(wanted) == [DATA[r.start : r.stop] for r in wanted]
+    assert reader.read_locked(3, 3) == DATA[3:6]
+    identity = reader.identity()
+    assert identity.size == len(DATA)
+    assert "X-Amz" not in reader.url
+    again = HttpReader(url, options({}), identity)
+    assert again.read_head(5) == DATA[:5]
+    seaweed.put("priv", KEY, DATA[::-1])
+    with pytest.raises(SourceChangedError):
+        again.read_locked(3, 3)
+    tampered = HttpReader(url[:-4] + "0000", options({}))
+    with pytest.raises(SourcePermissionError, match="presigned"):
+        tampered.read_locked(3, 3)
+    for one in (reader, again, tampered):
+        one.close()
+
+
+def test_expired_presigned_address(seaweed: Seaweed) -> None:
+    seaweed.put("priv", KEY, DATA)
+    url = obstore.sign(seaweed.store("priv"), "GET", KEY, timedelta(seconds=1))
+    reader = HttpReader(url, options({}))
+    until = time.monotonic() + 10
+    with pytest.raises(SourcePermissionError, match=r"expired.*source=") as caught:
+        while time.monotonic() < until:
+            reader.read_locked(3, 3)
+            time.sleep(0.2)
+    assert "X-Amz" not in str(caught.value)
+    reader.close()
+
+
+def test_time_limits() -> None:
+    with RangeServer() as server:
+        server.add("bucket/a", DATA, fault="stall", seconds=30)
+        storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+        limits = {"read_timeout": 0.3, "total_timeout": 1.0, "retries": 1}
+        reader = ObjectStoreReader("s3://bucket/a", options(storage, **limits))
+        started = time.monotonic()
+        with pytest.raises(SourceTimeoutError, match="read_timeout"):
+            reader.read_locked(0, 5)
+        assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize("fault", ["503", "short", "wrong_range", "cut", "no_range"])
+def test_servers_that_misbehave(fault: str) -> None:
+    with RangeServer() as server:
+        server.add("bucket/a", DATA, fault=fault)
+        storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+        reader = ObjectStoreReader("s3://bucket/a", options(storage))
+        with pytest.raises(SourceError, match="s3://bucket/a"):
+            reader.read_locked(100, 50)
+
+
+@pytest.mark.parametrize("region", ["eu-central-1", ""])
+def test_the_region_of_a_bucket_is_found(region: str) -> None:
+    with RangeServer() as server:
+        server.add("bucket/a", DATA, fault="301", times=1)
+        server.add("bucket", b"", extra={"x-amz-bucket-region": region} if region else {})
+        storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+        reader = ObjectStoreReader("s3://bucket/a", options(storage))
+        if region:
+            assert reader.read_locked(0, 5) == DATA[:5]
+        else:
+            with pytest.raises(SourceError, match=r"'region'"):
+                reader.read_locked(0, 5)
+        assert [entry.method for entry in server.log][:2] == ["GET", "HEAD"]
+
+
+@pytest.mark.parametrize(
+    ("url", "result"),
+    [
+        ("s3://bucket/a/b?c#d", ("s3", "bucket", "a/b?c#d", "")),
+        ("gcs://bucket/a", ("gs", "bucket", "a", "")),
+        ("az://container/a", ("az", "container", "a", "")),
+        ("abfss://container@account.dfs.core.windows.net/a", ("az", "container", "a", "account")),
+    ],
+)
+def test_store_address(url: str, result: tuple[str, str, str, str]) -> None:
+    assert store_address(url) == result
+
+
+def test_configuration(tmp_path: Path) -> None:
+    google = store_address("gs://bucket/a")
+    assert configuration(google, {}, False) == ({"skip_signature": True}, {})
+    assert configuration(google, {"token": "anon"}, False)[0] == {"skip_signature": True}
+    assert configuration(google, {"token": "ya29.x"}, False)[0] == {"bearer_token": "ya29.x"}
+    assert configuration(google, {"token": {"a": 1}}, False)[0] == {"service_account_key": '{"a": 1}'}
+    file = tmp_path / "key.json"
+    file.write_text("{}")
+    assert configuration(google, {"token": str(file)}, False)[0] == {"application_credentials": str(file)}
+    azure = store_address("abfs://c@acc.dfs.core.windows.net/a")
+    assert configuration(azure, {"sas_token": "s"}, False)[0] == {"sas_key": "s", "account_name": "acc"}
+    assert configuration(azure, {}, False)[0] == {"skip_signature": True, "account_name": "acc"}
+    amazon = store_address("s3://bucket/a")
+    assert configuration(amazon, {"anon": False}, False)[0] == {}
+    assert configuration(amazon, {"requester_pays": True, "key": "k", "secret": "s"}, False)[0] == {
+        "request_payer": True,
+        "access_key_id": "k",
+        "secret_access_key": "s",
+    }
+    local = {"endpoint_url": "http://127.0.0.1:9000"}
+    assert configuration(amazon, local, False)[1] == {"allow_http": True}
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/a", "az://container/a", "abfs://c@account.dfs.core.windows.net/a"])
+def test_google_and_azure_stores_are_made(url: str) -> None:
+    storage = {} if url.startswith("gs") else {"account_name": "account"}
+    assert repr(ObjectStoreReader(url, options(storage))) == f"<ObjectStoreReader {url}>"
