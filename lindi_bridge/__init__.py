@@ -58,7 +58,7 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604 - kept equal to _HOMES by a test
+__all__ = [
     "Dataset",
     "Datatype",
     "DocumentError",

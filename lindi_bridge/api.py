@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import h5py
 
+from lindi_bridge import __version__
 from lindi_bridge.client.file import File
 from lindi_bridge.client.mount import AccessOptions, fingerprint, open_file_object
 from lindi_bridge.client.plan import read_plan
@@ -42,7 +42,7 @@ class Index:
         self._snapshot = snapshot
         self._generation_metadata = {
             "generator": "lindi_bridge",
-            "version": version("lindi_bridge"),
+            "version": __version__,
             "hdf5_version": h5py.version.hdf5_version,
             "generated": datetime.now(UTC).isoformat(timespec="seconds"),
         }

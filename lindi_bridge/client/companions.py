@@ -14,7 +14,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5f, h5g, h5l, h5s, h5t
+from h5py import h5f, h5g, h5l, h5r, h5s, h5t
+from h5py._hl.selections import guess_shape
 
 from lindi_bridge.client.selection import select_axes
 from lindi_bridge.errors import LeavesFileError, LindiBridgeError, SourceNotFoundError
@@ -30,7 +31,8 @@ __all__ = [
     "read_from_companions",
 ]
 
-_MOST_LINKS = 64
+_MOST_LINKS = 16
+"""As many as libhdf5 follows (HDF5 reference manual, ``H5Pset_nlinks``)."""
 _MOST_BYTES = 1 << 30
 
 
@@ -159,7 +161,12 @@ def open_companion(file: HDF5File, path: str, filename: str, kind: str, opener: 
         address = companion_address(base, filename, file.properties.get("allow_external", False))
         key = f"{kind} {address}"
         if key not in opened:
+            depth = file.properties.get("companion_depth", 0) + 1
+            if depth > _MOST_LINKS:
+                raise LeavesFileError("too many links from file to file")
             opened[key] = opener(address)
+            if isinstance(opened[key], h5py.File):
+                opened[key]._file_object.properties["companion_depth"] = depth
         return opened[key]
     except SourceNotFoundError as error:
         raise MissingCompanionError(
@@ -168,7 +175,9 @@ def open_companion(file: HDF5File, path: str, filename: str, kind: str, opener: 
     except LeavesFileError as error:
         raise LeavesFileError(f"{file.address}: {path} lies in another file: {error}") from None
     except LindiBridgeError as error:
-        raise LeavesFileError(f"{file.address}: {path} lies in another file, which cannot be opened: {error}") from error
+        raise LeavesFileError(
+            f"{file.address}: {path} lies in another file, which cannot be opened: {error}"
+        ) from error
 
 
 def read_from_companions(
@@ -194,12 +203,13 @@ def read_from_companions(
         Opens a companion raw file as a reader.
     """
     shape = dataset.shape
-    axes = select_axes(args, shape) if shape else []
+    region = _region(dataset, args)
+    axes = select_axes(args, shape) if shape and region is None else [] if not shape else None
     box = [range(a.first, a.last + 1) for a in axes] if axes is not None else [range(n) for n in shape]
     nbytes = int(np.prod([len(r) for r in box], dtype=np.float64)) * dataset.dtype.itemsize
     if nbytes > _MOST_BYTES:
         raise LeavesFileError(
-            f"{dataset.name}: the selection covers {nbytes} bytes in other files; read less than {_MOST_BYTES} at a time"
+            f"{dataset.name}: the selection covers {nbytes} bytes in other files; read at most {_MOST_BYTES} at once"
         )
     read = _read_virtual if dataset.is_virtual else _read_external_storage
     values = None if 0 in shape else read(dataset, box, open_file, open_bytes)
@@ -213,7 +223,30 @@ def read_from_companions(
         )
         if values is not None:
             copy[tuple(slice(r.start, r.stop) for r in box)] = values
+        if region is not None:
+            return _read_region(copy, region, new_dtype)
         return copy[args] if new_dtype is None else copy.astype(new_dtype)[args]
+
+
+def _region(dataset: h5py.Dataset, args: Any) -> h5s.SpaceID | None:
+    """The selection of a region reference, if that is what ``args`` is."""
+    item = args[0] if isinstance(args, tuple) and len(args) == 1 else args
+    if not isinstance(item, h5py.RegionReference):
+        return None
+    if h5r.dereference(item, dataset.id) != dataset.id:
+        raise ValueError("Region reference must point to this dataset")
+    return h5r.get_region(item, dataset.id)
+
+
+def _read_region(copy: h5py.Dataset, region: h5s.SpaceID, new_dtype: Any) -> Any:
+    dtype = copy.dtype if new_dtype is None else np.dtype(new_dtype)
+    shape = guess_shape(region)
+    if shape is None:
+        return h5py.Empty(dtype)
+    out = np.zeros(shape, dtype)
+    if out.size:
+        copy.id.read(h5s.create_simple(shape), region, out, h5t.py_create(dtype))
+    return out
 
 
 # -- virtual datasets ---------------------------------------------------------------------------------------------
@@ -224,11 +257,21 @@ def _read_virtual(
 ) -> np.ndarray[Any, Any]:
     out = np.full([len(r) for r in box], dataset.fillvalue, dataset.dtype)
     for source in dataset.virtual_sources():
-        target, origin = _axis_indices(source.vspace, dataset), _axis_indices(source.src_space, dataset)
+        target = _axis_indices(source.vspace, dataset, dataset.shape)
         keep = [np.flatnonzero((t >= r.start) & (t < r.stop)) for t, r in zip(target, box, strict=True)]
         if any(len(k) == 0 for k in keep):
             continue
-        obj = open_file(source.file_name)[source.dset_name]
+        obj = _source_dataset(dataset, open_file(source.file_name), source)
+        origin = _axis_indices(source.src_space, dataset, obj.shape)
+        if (
+            len(origin) != obj.ndim
+            or any(int(o.max()) >= n for o, n in zip(origin, obj.shape, strict=True))
+            or _count(origin) != _count(target)
+        ):
+            raise LeavesFileError(
+                f"{dataset.name}: its source {source.dset_name} in {source.file_name} has shape {obj.shape}, which "
+                "does not fit the virtual dataset; open a local copy of all files with h5py"
+            )
         place = np.ix_(*[t[k] - r.start for t, k, r in zip(target, keep, box, strict=True)])
         wide_target = [axis for axis, t in enumerate(target) if len(t) > 1]
         wide_origin = [axis for axis, s in enumerate(origin) if len(s) > 1]
@@ -242,6 +285,20 @@ def _read_virtual(
     return out
 
 
+def _source_dataset(dataset: h5py.Dataset, file: Any, source: Any) -> h5py.Dataset:
+    try:
+        obj = file[source.dset_name]
+    except LeavesFileError:
+        raise
+    except KeyError as error:
+        raise MissingCompanionError(
+            f"{dataset.name}: its source {source.dset_name} is not in {source.file_name}: {error}"
+        ) from None
+    if not isinstance(obj, h5py.Dataset):
+        raise LeavesFileError(f"{dataset.name}: its source {source.dset_name} in {source.file_name} does not fit")
+    return obj
+
+
 def _read_indices(obj: h5py.Dataset, indices: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The outer product of indices along each axis, through the box around them."""
     corner = tuple(slice(int(i.min()), int(i.max()) + 1) for i in indices)
@@ -249,10 +306,15 @@ def _read_indices(obj: h5py.Dataset, indices: list[Any], dtype: np.dtype[Any]) -
     return np.asarray(values)[np.ix_(*[i - i.min() for i in indices])] if indices else np.asarray(values)
 
 
-def _axis_indices(space: h5s.SpaceID, dataset: h5py.Dataset) -> list[np.ndarray[Any, Any]]:
+def _count(indices: list[np.ndarray[Any, Any]]) -> int:
+    return int(np.prod([len(i) for i in indices], dtype=np.int64))
+
+
+def _axis_indices(space: h5s.SpaceID, dataset: h5py.Dataset, shape: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
+    """The indices that a mapping selects along each axis; ``shape`` is what it selects from."""
     kind = space.get_select_type()
-    if kind == h5s.SEL_ALL:
-        return [np.arange(n) for n in space.shape]
+    if kind == h5s.SEL_ALL:  # the space itself does not know the extent of the source
+        return [np.arange(n) for n in shape]
     if kind == h5s.SEL_HYPERSLABS and space.is_regular_hyperslab():
         start, stride, count, block = space.get_regular_hyperslab()
         if h5s.UNLIMITED not in (*count, *block):

@@ -46,7 +46,15 @@ def wrap(obj: Any, file: HDF5File) -> Any:
 
 
 def plain(obj: Any) -> Any:
-    """The exact h5py object on the same identifier, at no cost; for code that compares types."""
+    """The exact h5py object on the same identifier, at no cost; for code that compares types.
+
+    Raises
+    ------
+    LeavesFileError
+        A dataset whose values lie in other files: plain h5py would find them in this one.
+    """
+    if isinstance(obj, Dataset) and obj._plan.leaves_file:
+        raise LeavesFileError(f"{obj._file_object.address}: {obj.name} has its values in other files; read it as it is")
     for cls in type(obj).__mro__:
         if cls in _CLASSES:
             return cls(obj.id)
@@ -99,8 +107,7 @@ class ItemsViewHDF5(h5py_base.ItemsViewHDF5):  # type: ignore[misc]
             yield name, self._mapping.get(name)
 
     def __contains__(self, item: object) -> bool:
-        name, value = item  # type: ignore[misc]
-        return name in self._mapping and value == self._mapping.get(name)
+        return isinstance(item, tuple) and item[0] in self._mapping and item[1] == self._mapping.get(item[0])
 
 
 class Group(_Wrapped, h5py.Group):  # type: ignore[misc]
@@ -112,9 +119,7 @@ class Group(_Wrapped, h5py.Group):  # type: ignore[misc]
             return self._open_outside(name, *outside)
         return wrap(super().__getitem__(name), self._file_object)
 
-    def get(
-        self, name: Any, default: Any = None, getclass: bool = False, getlink: bool = False, **options: Any
-    ) -> Any:
+    def get(self, name: Any, default: Any = None, getclass: bool = False, getlink: bool = False, **options: Any) -> Any:
         """Retrieve an object, its class, or its link; see :meth:`h5py.Group.get`."""
         outside = self._outside(name, follow_last=not getlink)
         if outside is None:
@@ -151,16 +156,14 @@ class Group(_Wrapped, h5py.Group):  # type: ignore[misc]
         """Return a group that exists; creating one is refused, as the file is read-only."""
         outside = self._outside(name)
         if outside is not None:
-            return self._companion(name, outside[0]).require_group(outside[1])  # type: ignore[no-any-return]
+            return self._companion(name, outside[0]).require_group(outside[1])
         return wrap(super().require_group(name), self._file_object)  # type: ignore[no-any-return]
 
     def require_dataset(self, name: Any, shape: Any, dtype: Any, exact: bool = False, **options: Any) -> Dataset:
         """Return a dataset that exists and fits; creating one is refused, as the file is read-only."""
         outside = self._outside(name)
         if outside is not None:
-            return self._companion(name, outside[0]).require_dataset(  # type: ignore[no-any-return]
-                outside[1], shape, dtype, exact, **options
-            )
+            return self._companion(name, outside[0]).require_dataset(outside[1], shape, dtype, exact, **options)
         found = super().require_dataset(name, shape, dtype, exact, **options)
         return wrap(found, self._file_object)  # type: ignore[no-any-return]
 
@@ -186,7 +189,9 @@ class Group(_Wrapped, h5py.Group):  # type: ignore[misc]
             # libhdf5 would notice only when the file is closed, and leave it half written.
             raise ReadOnlyError(f"{self._file_object.address}: copying within a file that is read-only")
         if expand_external:
-            raise LeavesFileError(f"{self._file_object.address}: copying the targets of external links is not supported")
+            raise LeavesFileError(
+                f"{self._file_object.address}: copying the targets of external links is not supported"
+            )
         return super().copy(source, dest, name, **options)
 
     # The names are gathered first and the function called after, without h5py's lock: it may read, and reading
@@ -398,7 +403,19 @@ class _UnknownExtent(Dataset):
     """
 
     _HARMLESS = frozenset(
-        "attrs dtype external file fillvalue id is_virtual name parent ref virtual_sources".split()
+        [
+            "attrs",
+            "dtype",
+            "external",
+            "file",
+            "fillvalue",
+            "id",
+            "is_virtual",
+            "name",
+            "parent",
+            "ref",
+            "virtual_sources",
+        ]
     )
 
     def __getattribute__(self, name: str) -> Any:

@@ -18,7 +18,6 @@ from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.model.snapshot import Fingerprint, Snapshot
 from lindi_bridge.ranges import (
     ByteRange,
-    BytesReader,
     RangeReader,
     ReaderOptions,
     SourceIdentity,
@@ -249,7 +248,9 @@ def fingerprint(read: Callable[[Sequence[ByteRange]], list[bytes]], starts: Sequ
     return Fingerprint(tuple(starts), length, digest.hexdigest())
 
 
-def _verifier(snapshot: Snapshot, reader: RangeReader) -> Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]:
+def _verifier(
+    snapshot: Snapshot, reader: RangeReader
+) -> Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]:
     expected = snapshot.fingerprint
 
     def verify(read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
@@ -258,7 +259,7 @@ def _verifier(snapshot: Snapshot, reader: RangeReader) -> Callable[[Callable[[Se
             raise DocumentError("the document's fingerprint samples lie outside the file")
         if fingerprint(read, expected.starts, expected.length) != expected:
             raise SourceChangedError(
-                f"{reader.url}: not the file that was indexed: it has the same size but other bytes; index it again, or "
+                f"{reader.url}: not the file that was indexed: the same size, but other bytes; index it again, or "
                 "pass source= with the address of the right file"
             )
 

@@ -19,7 +19,9 @@ def file_html(file: Any) -> str:
     rows: list[str] = []
     _add_rows(file, rows, 0)
     more = "<li>…</li>" if len(rows) >= _MOST_ROWS else ""
-    return f"<details open><summary><b>{escape(str(file.filename))}</b></summary><ul>{''.join(rows)}{more}</ul></details>"
+    return (
+        f"<details open><summary><b>{escape(str(file.filename))}</b></summary><ul>{''.join(rows)}{more}</ul></details>"
+    )
 
 
 def _add_rows(group: Any, rows: list[str], depth: int) -> None:

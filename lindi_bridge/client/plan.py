@@ -84,14 +84,16 @@ class ReadPlan:
         item = args[0] if isinstance(args, tuple) and len(args) == 1 else args
         if not isinstance(item, np.ndarray) or item.dtype != np.bool_ or item.ndim < 2 or item.shape != self.shape:
             return None
-        assert self.table is not None and self.chunks is not None
+        assert self.table is not None
+        assert self.chunks is not None
         coordinates = np.stack(np.nonzero(item), axis=1) // np.array(self.chunks)
         if not len(coordinates):
             return np.empty(0, np.int64)
         return self.table.rows(np.unique(np.ravel_multi_index(tuple(coordinates.T), self.table.grid)))
 
     def _touched(self, axes: list[AxisSelection]) -> IntArray:
-        assert self.table is not None and self.chunks is not None
+        assert self.table is not None
+        assert self.chunks is not None
         blocks = [axis.blocks(chunk) for axis, chunk in zip(axes, self.chunks, strict=True)]
         if int(np.prod([len(b) for b in blocks], dtype=np.float64)) > min(_MOST_CHUNKS, 2 * len(self.table)):
             coordinates = self.table.coordinates()
@@ -129,7 +131,7 @@ class ReadPlan:
         for axis, stride in zip(axes[:inner], strides, strict=False):
             starts = (starts[:, None] + axis.array()[None, :] * stride).reshape(-1)
         last = axes[inner]
-        if isinstance(last.indices, range) and last.indices.step == 1 or len(last) * len(starts) > _MOST_RUNS:
+        if (isinstance(last.indices, range) and last.indices.step == 1) or len(last) * len(starts) > _MOST_RUNS:
             length = (last.last - last.first + 1) * strides[inner]
             return [ByteRange(int(s) + last.first * strides[inner], length) for s in starts]
         single = (starts[:, None] + last.array()[None, :] * strides[inner]).reshape(-1)

@@ -102,5 +102,5 @@ def _select_axis(item: Any, length: int) -> AxisSelection | None:
             return AxisSelection(np.flatnonzero(array)) if len(array) == length else None
         if array.dtype.kind in "iu":
             indices = np.unique(np.where(array < 0, array.astype(np.int64) + length, array.astype(np.int64)))
-            return AxisSelection(indices) if len(indices) and 0 <= indices[0] and indices[-1] < length else None
+            return AxisSelection(indices) if len(indices) and indices[0] >= 0 and indices[-1] < length else None
     return None

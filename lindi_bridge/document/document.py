@@ -55,9 +55,7 @@ class Document:
         return _loads(self.refs_text)
 
 
-def dump_document(
-    tree: ReferenceTree, snapshot: Snapshot, generation_metadata: Mapping[str, Any]
-) -> str:
+def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: Mapping[str, Any]) -> str:
     """Write a document.
 
     Parameters
@@ -144,7 +142,7 @@ def _split(text: str) -> tuple[JSONObject, str]:
                 if _is_last_member(last, position, text):
                     refs = last
                     break
-                value, end = decoder.raw_decode(text, position)
+                _, end = decoder.raw_decode(text, position)
                 refs = text[position:end]
                 position = end
             else:

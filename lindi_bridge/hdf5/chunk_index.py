@@ -61,9 +61,7 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
     # Chunks that a dataset lost by shrinking may still be listed.
     inside = (coordinates < np.array(grid)).all(axis=1) & (offset >= 0)
     try:
-        return ChunkTable.from_coordinates(
-            grid, coordinates[inside], offset[inside], nbytes[inside], mask[inside]
-        )
+        return ChunkTable.from_coordinates(grid, coordinates[inside], offset[inside], nbytes[inside], mask[inside])
     except ValueError as error:
         raise ChunkTableError(str(error)) from error
 
@@ -79,13 +77,13 @@ def _probe(dataset: h5d.DatasetID, file: HDF5File, coordinates: Int64Array, chun
     out = np.full(len(coordinates), -1, np.int64)
     with phil, file.probe() as recorder:
         for row, corner in enumerate((coordinates * np.array(chunks)).tolist()):
-            recorder.reads.clear()
+            recorder.clear()
             try:
                 dataset.read_direct_chunk(tuple(corner))
-            except (OSError, RuntimeError, ValueError):
-                continue  # libhdf5's way to say that the chunk is not allocated
-            if recorder.reads:
-                out[row] = recorder.reads[-1][0]
+            except (OSError, RuntimeError, ValueError, MemoryError):
+                continue  # h5py's ways to say that the chunk is not allocated
+            if recorder:
+                out[row] = recorder[-1][0]
     return out
 
 
@@ -102,7 +100,7 @@ def _probed_table(
     count = int(np.prod(grid))
     if count > _PROBE_LIMIT:
         raise ChunkTableError(
-            f"libhdf5 misplaces the chunks of this extensible array, and {count} chunks are too many to look up one by one"
+            f"libhdf5 misplaces the chunks of this extensible array; {count} are too many to look up one by one"
         )
     every = np.stack(np.unravel_index(np.arange(count), grid), axis=1).astype(np.int64)
     address = _probe(dataset, file, every, chunks)

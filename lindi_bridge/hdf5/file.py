@@ -12,7 +12,6 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from lindi_bridge.errors import ReadOnlyError, SourceError
@@ -21,10 +20,7 @@ from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
 from lindi_bridge.ranges import ByteRange, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 
-__all__ = ["PAGE", "HDF5File", "Recorder"]
-
-PAGE = 4096
-"""Bytes. Metadata is recorded in pages: another order of access reads other bytes of the same structures."""
+__all__ = ["HDF5File"]
 
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
@@ -32,14 +28,6 @@ _BLOCK = 64 * 1024
 _READAHEAD = 4 * 1024 * 1024
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
-
-
-@dataclass
-class Recorder:
-    """What libhdf5 read while it was recorded: the pages touched, or the single reads in order."""
-
-    pages: set[int]
-    reads: list[tuple[int, int]]
 
 
 class HDF5File(io.RawIOBase):
@@ -92,7 +80,7 @@ class HDF5File(io.RawIOBase):
         self._ahead_lock = threading.Lock()
         self._readahead = _BLOCK
         self._last_demand = -1
-        self._recorder: Recorder | None = None
+        self._recorder: list[tuple[int, int]] | None = None
         self._probing = False
 
     def __repr__(self) -> str:
@@ -152,8 +140,7 @@ class HDF5File(io.RawIOBase):
             wanted = max(0, self.size - start)
             view = view[:wanted]
         if self._recorder is not None:
-            self._recorder.reads.append((start, wanted))
-            self._recorder.pages.update(range(start // PAGE, (start + wanted - 1) // PAGE + 1) if wanted else ())
+            self._recorder.append((start, wanted))
         done = 0
         while done < wanted:
             found = self._find(start + done)
@@ -233,9 +220,8 @@ class HDF5File(io.RawIOBase):
         self._check_source(self.reader.read_ranges)
         wanted = sum(r.length for r in missing)
         merged = coalesce(missing, gap=_GAP, waste=max(wanted // 20, _GAP // 2), limit=_REQUEST)
-        requests = [
-            ByteRange(start, min(_REQUEST, r.stop - start)) for r in merged for start in range(r.start, r.stop, _REQUEST)
-        ]
+        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, _REQUEST)]
+        requests = [ByteRange(start, min(_REQUEST, stop - start)) for start, stop in starts]
         answers = self.reader.read_ranges(requests)
         with self._ahead_lock:
             self._ahead.add((r.start, data) for r, data in zip(requests, answers, strict=True))
@@ -243,17 +229,17 @@ class HDF5File(io.RawIOBase):
     # -- recording --------------------------------------------------------------------------------------------
 
     @contextmanager
-    def record(self) -> Iterator[Recorder]:
-        """Note what is read while the context is open. An inner recorder takes the place of an outer one."""
-        outer, self._recorder = self._recorder, Recorder(set(), [])
+    def record(self) -> Iterator[list[tuple[int, int]]]:
+        """Note what is read, (address, length) in order. An inner recorder takes the place of an outer one."""
+        outer, self._recorder = self._recorder, []
         try:
             yield self._recorder
         finally:
             self._recorder = outer
 
     @contextmanager
-    def probe(self) -> Iterator[Recorder]:
-        """Record reads, and answer with zeros instead of fetching what is not in memory.
+    def probe(self) -> Iterator[list[tuple[int, int]]]:
+        """Record what is read, and answer with zeros instead of fetching what is not in memory.
 
         Tells where libhdf5 would read, at no cost. The caller holds h5py's lock all the while, and must have
         made sure that the metadata involved is in memory.

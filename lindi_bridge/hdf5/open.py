@@ -76,7 +76,7 @@ def _explain(file: HDF5File, error: OSError) -> str:
         )
     if "bad version number" in text or "unknown superblock" in text:
         return (
-            f"{file.address}: written in a version of the HDF5 format that HDF5 {h5py.version.hdf5_version} cannot read; "
-            "install a newer h5py"
+            f"{file.address}: written in a version of the HDF5 format that HDF5 {h5py.version.hdf5_version} cannot "
+            "read; install a newer h5py"
         )
     return f"{file.address}: libhdf5 cannot open the file ({text})"

@@ -1,6 +1,6 @@
 """Walking a whole HDF5 file, to learn which of its bytes are metadata and where its chunks lie.
 
-Here libhdf5 itself walks, over the file object's block cache, and the pages that it reads are recorded. Whoever
+Here libhdf5 itself walks, over the file object's block cache, and what it reads is recorded. Whoever
 opens the file later reads the same structures, perhaps in another order, so several orders are walked: by recursion
 over links, by ``H5Ovisit``, and by looking up the first element of every dataset.
 
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import h5py
 import numpy as np
-from h5py import h5d, h5g, h5i, h5l, h5o, h5s
+from h5py import h5d, h5g, h5i, h5l, h5o
 from h5py._objects import phil
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
-from lindi_bridge.hdf5.file import PAGE, HDF5File
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.model.chunks import ChunkTable
 
 __all__ = ["Walk", "is_stored_here", "walk_file"]
@@ -30,8 +30,8 @@ class Walk:
 
     Parameters
     ----------
-    pages : set of int
-        Numbers of the 4 KiB pages of the file that hold metadata.
+    reads : set of (int, int)
+        What libhdf5 read of the metadata: address and length (bytes).
     tables : dict
         Chunk table of every chunked dataset by the address of its object header, or the error that says why
         there is none.
@@ -39,7 +39,7 @@ class Walk:
         Every dataset, open, by the address of its object header.
     """
 
-    pages: set[int] = field(default_factory=set)
+    reads: set[tuple[int, int]] = field(default_factory=set)
     tables: dict[int, ChunkTable | ChunkTableError] = field(default_factory=dict)
     datasets: dict[int, h5d.DatasetID] = field(default_factory=dict)
 
@@ -67,9 +67,10 @@ def walk_file(file_id: h5py.h5f.FileID, file: HDF5File, progress: Callable[[int]
         root = h5g.open(file_id, b"/")
         _walk_links(root, file, walk, progress)
         h5o.visit(root, lambda name: None)
-    walk.pages |= recorder.pages
-    for address, dataset in walk.datasets.items():
-        walk.pages |= _first_element_pages(dataset, file, walk.tables.get(address))
+    walk.reads.update(recorder)
+    for address, table in walk.tables.items():
+        if isinstance(table, ChunkTable) and len(table):
+            walk.reads |= _first_chunk_reads(walk.datasets[address], file, table)
     return walk
 
 
@@ -121,26 +122,13 @@ def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
             continue  # h5py cannot read it here, nor later
 
 
-def _first_element_pages(
-    dataset: h5d.DatasetID, file: HDF5File, table: ChunkTable | ChunkTableError | None
-) -> set[int]:
-    """Pages that libhdf5 reads to find the first element of a dataset, its raw data left out."""
-    if not is_stored_here(dataset) or dataset.get_space().get_simple_extent_type() == h5s.NULL or 0 in dataset.shape:
-        return set()
-    if isinstance(table, ChunkTable):
-        first, last = table.offset, table.offset + table.nbytes
-    else:
-        offset = dataset.get_offset()
-        first = np.array([] if offset is None else [offset], np.int64)
-        last = first + dataset.get_storage_size()
+def _first_chunk_reads(dataset: h5d.DatasetID, file: HDF5File, table: ChunkTable) -> set[tuple[int, int]]:
+    """What libhdf5 reads to look up the first chunk of a dataset, the chunk itself left out.
+
+    The chunk is taken as it is stored: filters must not see the zeros that a probe answers with.
+    """
+    corner = table.coordinates()[0] * np.array(dataset.get_create_plist().get_chunk())
     with phil, file.probe() as recorder:
-        try:
-            h5py.Dataset(dataset)[(0,) * len(dataset.shape)]
-        except (OSError, TypeError, ValueError, RuntimeError):
-            pass  # expected: the data read back as zeros, which many filters refuse
-        reads = list(recorder.reads)
-    pages: set[int] = set()
-    for start, length in reads:
-        if not ((first <= start) & (start < last)).any():
-            pages.update(range(start // PAGE, (start + length - 1) // PAGE + 1))
-    return pages
+        dataset.read_direct_chunk(tuple(corner.tolist()))
+        reads = set(recorder)
+    return {(start, length) for start, length in reads if start not in table.offset}

@@ -22,7 +22,7 @@ from lindi_bridge.model.chunks import ChunkTable, chunk_grid
 from lindi_bridge.model.nodes import ArrayNode
 from lindi_bridge.ranges import ByteRange
 
-__all__ = ["DatasetIndexer", "InlinePolicy", "NotExpressible"]
+__all__ = ["DatasetIndexer", "InlinePolicy", "NotExpressibleError"]
 
 JSONValue = Any
 
@@ -41,7 +41,7 @@ _JSON = {
 }
 
 
-class NotExpressible(Exception):
+class NotExpressibleError(Exception):
     """A dataset that no annotation can say; carries the kind and message of a problem."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -101,7 +101,7 @@ class DatasetIndexer:
 
         Raises
         ------
-        NotExpressible
+        NotExpressibleError
             The values cannot be had, by reference, inline or through HDF5 alone.
         """
         create = dataset.id.get_create_plist()
@@ -111,17 +111,13 @@ class DatasetIndexer:
             plain = stored_dtype(dataset.id.get_type())
             dataset.dtype  # noqa: B018
         except TypeError as error:
-            raise NotExpressible("unreadable", f"numpy has no type for its elements: {error}") from error
+            raise NotExpressibleError("unreadable", f"numpy has no type for its elements: {error}") from error
         annotation = self._annotation(dataset, create, plain)
         if dataset.shape is None:
-            dtype = plain if plain is not None else np.dtype("|O")
-            node = self._object_array((0,), []) if dtype.kind == "O" else ArrayNode(
-                (0,), (1,), zarr_dtype(dtype), None
-            )
-            return node, annotation | {"shape": None}
-        node = self._plain(dataset, create, plain) if plain is not None else self._object(dataset, path)
-        if node is None:
-            node = self._link(dataset, path, plain)
+            empty = self._object_array((0,), []) if plain is None else ArrayNode((0,), (1,), zarr_dtype(plain))
+            return empty, annotation | {"shape": None}
+        found = self._plain(dataset, create, plain) if plain is not None else self._object(dataset)
+        node = found or self._link(dataset, path, plain)
         if dataset.shape == ():
             node = replace(node, attributes={**node.attributes, "_SCALAR": True})
         return node, annotation
@@ -137,10 +133,10 @@ class DatasetIndexer:
             dtype=zarr_dtype(dtype),
             fill_value=fill_value(dataset, dtype),
         )
-        layout = create.get_layout()
         if nbytes == 0:
             return empty
-        if nbytes <= self._policy.small or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS) or not is_stored_here(dataset.id):
+        layout = create.get_layout() if is_stored_here(dataset.id) else h5d.VIRTUAL
+        if nbytes <= self._policy.small or layout not in (h5d.CHUNKED, h5d.CONTIGUOUS):
             return self._inline_plain(dataset, empty, dtype, nbytes)
         if layout == h5d.CONTIGUOUS:
             return self._contiguous(dataset, empty, dtype)
@@ -202,7 +198,7 @@ class DatasetIndexer:
 
     # -- values that point elsewhere ------------------------------------------------------------------------------
 
-    def _object(self, dataset: h5py.Dataset, path: str) -> ArrayNode | None:
+    def _object(self, dataset: h5py.Dataset) -> ArrayNode | None:
         dtype = dataset.dtype
         shape = dataset.shape or (1,)
         string = h5py.check_string_dtype(dtype)
@@ -273,7 +269,7 @@ class DatasetIndexer:
         try:
             return dataset[()]
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            raise NotExpressible("unreadable", f"h5py cannot read the values: {error}") from error
+            raise NotExpressibleError("unreadable", f"h5py cannot read the values: {error}") from error
 
     @staticmethod
     def _annotation(dataset: h5py.Dataset, create: Any, plain: np.dtype[Any] | None) -> dict[str, JSONValue]:
@@ -294,10 +290,10 @@ class DatasetIndexer:
     def _refuse_departures(dataset: h5py.Dataset, create: Any) -> None:
         if create.get_layout() != h5d.VIRTUAL:
             names = ", ".join(name for name, _, _ in dataset.external or ())
-            raise NotExpressible("external_storage", f"its values lie in other files: {names}")
+            raise NotExpressibleError("external_storage", f"its values lie in other files: {names}")
         others = sorted({s.file_name for s in dataset.virtual_sources()} - {"."})
         if others:
-            raise NotExpressible("virtual_dataset", f"its values lie in other files: {', '.join(others)}")
+            raise NotExpressibleError("virtual_dataset", f"its values lie in other files: {', '.join(others)}")
 
 
 def _field_type(dtype: np.dtype[Any]) -> str:

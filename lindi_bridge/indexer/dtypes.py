@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import h5py
@@ -40,8 +41,8 @@ def zarr_dtype(dtype: np.dtype[Any]) -> str:
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
     """The fill value as ``.zarray`` has it (Zarr specification v2, "Fill value encoding")."""
-    # Through bytes, since h5py's own fillvalue has the dtype that h5py shows, not the stored one.
-    value = np.asarray(dataset.fillvalue).astype(dtype) if dtype.kind in "biufc" else np.asarray(dataset.fillvalue, dtype)
+    # h5py's fillvalue has the dtype that h5py shows, which is not always the stored one.
+    value = np.asarray(dataset.fillvalue).astype(dtype)
     if dtype.kind == "b":
         return bool(value)
     if dtype.kind in "iu":
@@ -50,8 +51,6 @@ def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
         return _float(float(value))
     if dtype.kind == "c":
         return [_float(float(value.real)), _float(float(value.imag))]
-    import base64
-
     return base64.standard_b64encode(value.tobytes()).decode("ascii")
 
 

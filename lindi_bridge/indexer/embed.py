@@ -100,11 +100,9 @@ def plan_embedding(
     return plan
 
 
-def _stored_ranges(
-    dataset: h5d.DatasetID, tables: Mapping[int, ChunkTable | ChunkTableError]
-) -> list[ByteRange]:
+def _stored_ranges(dataset: h5d.DatasetID, tables: Mapping[int, ChunkTable | ChunkTableError]) -> list[ByteRange]:
     """Where the raw data lie; empty for what is in the header, elsewhere, or nowhere."""
-    if not is_stored_here(dataset) or not dataset.shape and dataset.get_offset() is None:
+    if not is_stored_here(dataset) or (not dataset.shape and dataset.get_offset() is None):
         return []
     layout = dataset.get_create_plist().get_layout()
     if layout == h5d.CHUNKED:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import h5py
+import numpy as np
 
-from lindi_bridge.hdf5.file import PAGE, HDF5File
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.open import open_file_id
-from lindi_bridge.hdf5.walk import walk_file
+from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file
 from lindi_bridge.indexer.datasets import InlinePolicy
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
+from lindi_bridge.indexer.pages import metadata_ranges, union
 from lindi_bridge.indexer.tree import index_tree
+from lindi_bridge.model.chunks import ChunkTable, Int64Array
 from lindi_bridge.model.nodes import ReferenceTree
 from lindi_bridge.model.snapshot import Fingerprint, Snapshot
-from lindi_bridge.ranges import ByteRange, SourceIdentity, coalesce
+from lindi_bridge.ranges import ByteRange, SourceIdentity
 
 __all__ = ["index_file"]
 
@@ -47,47 +50,47 @@ def index_file(
     progress : callable, optional
         Called with the name of a stage (``"walk"``, ``"index"``) and 1 for each object.
     """
-    file_id = open_file_id(file)
+    with file.record() as opening:
+        file_id = open_file_id(file)
     try:
-        with file.record() as opening:
-            h5py.h5g.open(file_id, b"/")
         walk = walk_file(file_id, file, None if progress is None else lambda n: progress("walk", n))
         plan = plan_embedding(walk.datasets.values(), file, walk.tables, embed)
         root = h5py.Group(h5py.h5g.open(file_id, b"/"))
         tree, departures = index_tree(
             root, file, walk, inline, None if progress is None else lambda n: progress("index", n)
         )
-        # What libhdf5 reads to open a file lies in the first pages, wherever the superblock is.
-        pages = walk.pages | opening.pages | {0, h5py.File(file_id).userblock_size // PAGE}
+        raw_offset, raw_nbytes = _raw_data(walk)
     finally:
         h5py.File(file_id).close()
+    metadata = metadata_ranges(walk.reads | set(opening), raw_offset, raw_nbytes, file.size)
+    embedded = union([*metadata, *plan.ranges])
     identity = file.reader.identity()
     starts = _sample_starts(file.size)
     return tree, Snapshot(
         url=url,
         identity=SourceIdentity(file.size, identity.etag, identity.last_modified),
-        pieces=_pieces(file, pages, plan.ranges),
+        pieces=tuple(zip([r.start for r in embedded], file.read_ranges(embedded), strict=True)),
         fingerprint=take_fingerprint(file.read_ranges, starts, min(_SAMPLE_LENGTH, file.size)),
         heaps=plan.heaps,
         departures=tuple(departures),
     )
 
 
-def _pieces(file: HDF5File, pages: set[int], ranges: Sequence[ByteRange]) -> tuple[tuple[int, bytes], ...]:
-    whole_pages = [ByteRange(p * PAGE, min(PAGE, file.size - p * PAGE)) for p in pages if p * PAGE < file.size]
-    wanted = _touching(coalesce([*whole_pages, *ranges], gap=0, waste=0, limit=1 << 62))
-    return tuple(zip([r.start for r in wanted], file.read_ranges(wanted), strict=True))
-
-
-def _touching(ranges: Sequence[ByteRange]) -> list[ByteRange]:
-    """Join ranges that lie directly one after the other."""
-    out: list[ByteRange] = []
-    for r in ranges:
-        if out and out[-1].stop == r.start:
-            out[-1] = ByteRange(out[-1].start, out[-1].length + r.length)
-        else:
-            out.append(r)
-    return out
+def _raw_data(walk: Walk) -> tuple[Int64Array, Int64Array]:
+    """Where all raw data of a file lie: addresses and sizes."""
+    tables = [table for table in walk.tables.values() if isinstance(table, ChunkTable)]
+    blocks = [
+        (dataset.get_offset(), dataset.get_storage_size())
+        for dataset in walk.datasets.values()
+        if is_stored_here(dataset)
+        and dataset.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS
+        and dataset.get_offset() is not None
+    ]
+    contiguous = np.array(blocks, np.int64).reshape(-1, 2)
+    return (
+        np.concatenate([contiguous[:, 0], *(table.offset for table in tables)]),
+        np.concatenate([contiguous[:, 1], *(table.nbytes for table in tables)]),
+    )
 
 
 def _sample_starts(size: int) -> list[int]:

@@ -13,7 +13,7 @@ from h5py import h5g, h5i, h5l, h5o
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.walk import Walk
-from lindi_bridge.indexer.datasets import DatasetIndexer, InlinePolicy, NotExpressible
+from lindi_bridge.indexer.datasets import DatasetIndexer, InlinePolicy, NotExpressibleError
 from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, encode_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
@@ -141,7 +141,7 @@ class _TreeIndexer:
             self.departures.append(departure)
         try:
             node, annotation = self._datasets.node(dataset, path)
-        except NotExpressible as error:
+        except NotExpressibleError as error:
             self._problem(path, error.kind, str(error))
             return None
         if annotation:

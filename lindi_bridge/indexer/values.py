@@ -16,9 +16,7 @@ __all__ = ["ABSENT", "RESERVED_ATTRIBUTES", "ReferenceEncoder", "encode_attribut
 
 JSONValue = Any
 
-RESERVED_ATTRIBUTES = frozenset(
-    ["_SCALAR", "_SOFT_LINK", "_REFERENCE", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"]
-)
+RESERVED_ATTRIBUTES = frozenset(["_SCALAR", "_SOFT_LINK", "_REFERENCE", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"])
 """Names that readers take for annotations, so that a user's attribute cannot have them in ``.zattrs``."""
 
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}

@@ -83,4 +83,5 @@ class ChunkTable:
         found = np.searchsorted(self.index, index)
         inside = found < len(self.index)
         found, index = found[inside], index[inside]
-        return found[self.index[found] == index]
+        rows: Int64Array = found[self.index[found] == index]
+        return rows

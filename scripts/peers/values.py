@@ -97,7 +97,7 @@ def _short(value: Any) -> str:
 def _try(question: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return question(), None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
         return None, error
 
 

@@ -38,7 +38,7 @@ def attrs_nan_inf(path: Path) -> None:
 
 
 @feature
-def attr_string_NaN(path: Path) -> None:  # noqa: N802 (the string it is about)
+def attr_string_NaN(path: Path) -> None:
     """the strings 'NaN' and 'Infinity'"""
     with h5py.File(path, "w") as file:
         file.attrs["s"] = "NaN"
@@ -46,7 +46,7 @@ def attr_string_NaN(path: Path) -> None:  # noqa: N802 (the string it is about)
 
 
 @feature
-def attr_string_NaN_in_array(path: Path) -> None:  # noqa: N802
+def attr_string_NaN_in_array(path: Path) -> None:
     """the string 'NaN' in an array of strings"""
     with h5py.File(path, "w") as file:
         file.attrs["s"] = ["NaN", "x"]

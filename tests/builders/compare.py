@@ -62,7 +62,7 @@ class Raised:
 def attempt(question: Callable[[Any], Any], thing: Any) -> Any:
     try:
         return question(thing)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
         return Raised(error)
 
 
@@ -107,7 +107,7 @@ class _Comparison:
         if self._errors_agree(path, *answers) and not isinstance(answers[0], Raised):
             try:
                 problem = value_difference(*answers, *self._files(expected, actual))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (a comparison that fails is a difference)
                 self.report("error", path, f"comparing {short(answers)} raised {error!r}")
             else:
                 if problem:

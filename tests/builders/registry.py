@@ -23,7 +23,7 @@ BAD: set[str] = set()
 """Features that are not readable HDF5 files: opening them has to fail."""
 
 
-class SkipFeature(Exception):  # noqa: N818 (a signal, not an error)
+class SkipFeature(Exception):
     """The feature cannot be made here; the argument says why."""
 
 

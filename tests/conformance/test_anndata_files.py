@@ -125,13 +125,13 @@ def _assert_equal(expected: Any, actual: Any, where: str) -> None:
     elif hasattr(expected, "to_memory"):
         _assert_equal(expected.to_memory(), actual.to_memory(), where)
     else:
-        assert expected == actual or expected != expected, where
+        assert expected == actual or (np.isnan(expected) and np.isnan(actual)), where
 
 
 def _outcome(action: Callable[[], Any]) -> Any:
     try:
         return action()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is the answer)
         return type(error)
 
 

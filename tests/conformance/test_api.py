@@ -69,7 +69,7 @@ def _answer(expression: str, file: h5py.File, path: str) -> tuple[str, str]:
     with contextlib.redirect_stdout(printed):
         try:
             answer = repr(eval(expression, names))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (its class is the answer)
             answer = f"raises {builtin_error(error).__name__}"
     answer = re.sub(r"<HDF5 file \S+", "<HDF5 file", answer)
     return re.sub(r"0x[0-9a-f]+|\b\d{15,}\b", "*", answer), printed.getvalue()

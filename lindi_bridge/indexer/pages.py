@@ -1,0 +1,63 @@
+"""From what libhdf5 read of a file's metadata to the ranges that a document carries."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+
+import numpy as np
+
+from lindi_bridge.model.chunks import Int64Array
+from lindi_bridge.ranges import ByteRange, coalesce
+
+__all__ = ["PAGE", "metadata_ranges", "union"]
+
+PAGE = 4096
+"""Bytes. Another version of libhdf5, or another order of access, reads other bytes near those that were read."""
+
+
+def metadata_ranges(
+    reads: Iterable[tuple[int, int]], offset: Int64Array, nbytes: Int64Array, file_size: int
+) -> list[ByteRange]:
+    """Ranges that hold the metadata: the reads themselves, and the pages around them without raw data.
+
+    Parameters
+    ----------
+    reads : iterable of (int, int)
+        Address and length (bytes) of every read.
+    offset, nbytes : (n,) int64 array
+        Where raw data lie; in any order.
+    file_size : int
+        Bytes.
+
+    Returns
+    -------
+    list of ByteRange
+        Sorted, disjoint, not touching.
+    """
+    exact = [ByteRange(start, length) for start, length in reads if length]
+    pages = {page for start, length in exact for page in range(start // PAGE, (start + length - 1) // PAGE + 1)}
+    around = union(ByteRange(p * PAGE, min(PAGE, file_size - p * PAGE)) for p in pages)
+    order = np.argsort(offset)
+    begins, ends = offset[order].tolist(), (offset + nbytes)[order].tolist()
+    free = [part for run in around for part in _without(run, begins, ends)]
+    return union([*exact, *free])
+
+
+def union(ranges: Iterable[ByteRange]) -> list[ByteRange]:
+    """Sorted, disjoint ranges that do not touch and hold exactly the bytes of ``ranges``."""
+    return coalesce(list(ranges), gap=0, waste=0, limit=1 << 62)
+
+
+def _without(run: ByteRange, begins: list[int], ends: list[int]) -> list[ByteRange]:
+    """Parts of a run outside sorted, disjoint stretches of raw data."""
+    out, position = [], run.start
+    index = max(0, bisect.bisect_right(begins, run.start) - 1)
+    while index < len(begins) and begins[index] < run.stop:
+        if begins[index] > position:
+            out.append(ByteRange(position, begins[index] - position))
+        position = max(position, min(ends[index], run.stop))
+        index += 1
+    if position < run.stop:
+        out.append(ByteRange(position, run.stop - position))
+    return out

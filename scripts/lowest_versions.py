@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Print the lowest version of everything that pyproject.toml names, as pip constraints: ``h5py==3.11`` and so on."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)")
+
+
+def lowest(requirements: list[str]) -> list[str]:
+    """Constraints for the requirements that have a lower bound."""
+    constraints = []
+    for requirement in requirements:
+        match = REQUIREMENT.match(requirement)
+        bound = re.search(r">=\s*([0-9][^,\s]*)", match[2]) if match else None
+        if match and bound:
+            constraints.append(f"{match[1]}=={bound[1]}")
+    return constraints
+
+
+def main() -> int:
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    requirements = project["dependencies"] + [r for extra in project["optional-dependencies"].values() for r in extra]
+    print("\n".join(lowest(requirements)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
