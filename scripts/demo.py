@@ -136,8 +136,8 @@ def plan(file: h5py.File) -> Iterator[tuple[str, Any]]:
     found = False
     if isinstance(file.get("obs"), h5py.Group):
         found = True
-        columns = [name for name in file["obs"] if name != "__categories"]
-        yield f"obs: the {len(columns)} columns", lambda f: whole(f, "obs")
+        columns = set(file["obs"]) - {file["obs"].attrs.get("_index"), "__categories"}
+        yield f"obs: {len(columns)} columns and the index", lambda f: whole(f, "obs")
     if "X" in file:
         found = True
         yield rows_of_x(file)

@@ -20,6 +20,7 @@ find_python() {
 make_environment() {
     local folder=$1 python=$2 requirement=$3 stamp
     shift 3
+    [[ $folder == /* ]] || folder=$PWD/$folder
     stamp=$("$python" -c '
 import hashlib, sys
 text = "\n".join([sys.version, *sys.argv[1:]]).encode() + open("pyproject.toml", "rb").read()

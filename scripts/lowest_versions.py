@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Print the lowest version of everything that pyproject.toml names, as pip constraints: ``h5py==3.11`` and so on."""
+"""Print the lowest versions that pyproject.toml promises to work with, as pip constraints: ``h5py==3.11`` and so on.
+
+Dependencies and the extras that users install; what only the tests need is left to pip.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def lowest(requirements: list[str]) -> list[str]:
 
 def main() -> int:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    requirements = project["dependencies"] + [r for extra in project["optional-dependencies"].values() for r in extra]
+    extras = {name: extra for name, extra in project["optional-dependencies"].items() if name != "test"}
+    requirements = project["dependencies"] + [requirement for extra in extras.values() for requirement in extra]
     print("\n".join(lowest(requirements)))
     return 0
 

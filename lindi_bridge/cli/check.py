@@ -28,8 +28,7 @@ def run(options: argparse.Namespace) -> int:
         if document is None:
             problems = _index_problems(options)
         else:
-            metadata = document.get("generationMetadata")
-            problems = metadata.get("problems", []) if isinstance(metadata, dict) else []
+            problems = _listed_problems(document)
             for message in _source_faults(file, document["hdf5"]["fingerprint"]):
                 faults += 1
                 write(f"fault\t/\t{clean(message)}")
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             notes += 1
             path, kind, message = (str(problem.get(key, "")) for key in ("path", "kind", "message"))
             write(f"note\t{clean(path)}\t{clean(kind)}: {clean(message)}")
-        for path, fault in _walk(file, options.data):
+        for path, fault in _walk(file, options.data and not faults):  # else each read would fail for the same reason
             if fault is None:
                 objects += 1
             else:
@@ -68,6 +67,12 @@ def _read_document(options: argparse.Namespace) -> dict[str, Any] | None:
         data = bytes(Zstd().decode(data))
     document: dict[str, Any] = json.loads(data.decode("utf-8-sig"))
     return document
+
+
+def _listed_problems(document: dict[str, Any]) -> list[dict[str, Any]]:
+    metadata = document.get("generationMetadata")
+    problems = metadata.get("problems") if isinstance(metadata, dict) else None
+    return [p for p in problems if isinstance(p, dict)] if isinstance(problems, list) else []
 
 
 def _index_problems(options: argparse.Namespace) -> list[dict[str, str]]:

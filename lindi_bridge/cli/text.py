@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 __all__ = ["clean", "count", "display", "kind_of", "size", "write"]
@@ -9,8 +10,6 @@ __all__ = ["clean", "count", "display", "kind_of", "size", "write"]
 
 def write(line: str = "") -> None:
     """Write one line of the result."""
-    import sys
-
     sys.stdout.write(line + "\n")
 
 

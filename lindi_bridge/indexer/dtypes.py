@@ -47,6 +47,8 @@ def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
         return bool(value)
     if dtype.kind in "iu":
         return int(value)
+    if dtype.kind in "mM":
+        return int(value.view(np.int64))
     if dtype.kind == "f":
         return _float(float(value))
     if dtype.kind == "c":

@@ -47,13 +47,14 @@ def codec_configs(pipeline: Sequence[tuple[int, tuple[int, ...]]], skipped: int 
     skipped : int
         Filter mask: bit k set leaves filter k out.
     """
-    configs = []
+    configs: list[Config] = []
     for position, (number, values) in enumerate(pipeline):
         if skipped >> position & 1:
             continue
         make = _CODECS.get(number)
         config = make(values) if make else None
-        if config is None:
+        if config is None or (config["id"] == "shuffle" and any(c["id"] != "shuffle" for c in configs)):
+            # HDF5 leaves odd bytes at the end of a buffer alone, numcodecs refuses them: shuffle must come first.
             return None
         configs.append(config)
     return tuple(configs)

@@ -52,9 +52,11 @@ def cut_contiguous(length: int, row_nbytes: int, offset: int, file_size: int) ->
         rows = length if length * row_nbytes <= _PIECE else 1
         return Pieces(rows, -(-length // rows), False)
     target = max(1, _PIECE // row_nbytes)
-    for rows in sorted(range(max(1, target // 2), 2 * target + 1), key=lambda rows: abs(rows - target)):
-        if length % rows == 0:
-            return Pieces(rows, length // rows, False)
+    fewest, most = -(-length // (2 * target)), length // max(1, target // 2)
+    even = [count for count in range(fewest, most + 1) if length % count == 0]
+    if even:
+        count = min(even, key=lambda count: abs(length // count - target))
+        return Pieces(length // count, count, False)
     count = -(-length // target)
     rows = -(-length // count)
     if offset + count * rows * row_nbytes <= file_size:

@@ -1,0 +1,176 @@
+"""Dataset: h5py's own class, fetching ahead of every read in one wave, in slabs where that is too much at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+
+from lindi_bridge.client.companions import open_companion
+from lindi_bridge.client.dimensions import DimensionManager
+from lindi_bridge.client.elsewhere import read_from_companions
+from lindi_bridge.client.mount import AccessOptions
+from lindi_bridge.client.plan import ReadPlan, read_plan
+from lindi_bridge.client.slabs import read_in_slabs
+from lindi_bridge.client.wrapping import Wrapped, open_companion_file, register, register_unknown_extent, wrap
+from lindi_bridge.errors import LeavesFileError
+from lindi_bridge.ranges import RangeReader, h5py_lock_is_held, open_reader
+
+__all__ = ["Dataset"]
+
+_ITERATION_NBYTES = 4 * 1024 * 1024
+
+
+class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
+    """A dataset; see :class:`h5py.Dataset`. Reads fetch what they need in one wave."""
+
+    def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
+        if not self:
+            return self._read(args, new_dtype)  # closed: h5py says so
+        plan = self._plan
+        if plan.leaves_file:
+            return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
+        whole = self._fetch(plan, args)
+        if whole is not None:
+            out = read_in_slabs(
+                self,
+                plan,
+                self._file_object,
+                args,
+                new_dtype,
+                lambda part: self._read(part, new_dtype),
+                lambda array, part: super(Dataset, self).read_direct(array, source_sel=part),
+                whole,
+            )
+            if out is not None:
+                return out
+        return self._read(args, new_dtype)
+
+    def _read(self, args: Any, new_dtype: Any) -> Any:
+        if new_dtype is None:
+            return super().__getitem__(args)
+        return super().__getitem__(args, new_dtype=new_dtype)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("Dataset.__array__ received copy=False but memory allocation cannot be avoided on read")
+        if self._is_empty:
+            return super().__array__(dtype)  # type: ignore[no-any-return]
+        values = np.asarray(self[()])
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
+        """Read into an existing array; see :meth:`h5py.Dataset.read_direct`."""
+        if not self:
+            super().read_direct(dest, source_sel, dest_sel)
+            return
+        plan = self._plan
+        selection = () if source_sel is None else source_sel
+        if plan.leaves_file:
+            values = read_from_companions(self, selection, None, self._companion_file, self._companion_bytes)
+            dest[() if dest_sel is None else dest_sel] = values
+            return
+        self._fetch(plan, selection)
+        super().read_direct(dest, source_sel, dest_sel)
+
+    def __iter__(self) -> Iterator[Any]:
+        shape = self.shape
+        if not shape:
+            raise TypeError("Can't iterate over a scalar dataset")
+        row_nbytes = self.nbytes // max(1, shape[0]) or 1
+        step = max(1, _ITERATION_NBYTES // row_nbytes)
+        for first in range(0, shape[0], step):
+            self._fetch(self._plan, slice(first, first + step))
+            for row in range(first, min(first + step, shape[0])):
+                yield self[row]
+
+    @property
+    def dims(self) -> DimensionManager:
+        """Dimension scales attached to this dataset."""
+        return DimensionManager(self, lambda scale: wrap(scale, self._file_object))
+
+    @property
+    def _plan(self) -> ReadPlan:
+        plan: ReadPlan | None = self.__dict__.get("_read_plan")
+        if plan is None:
+            plan = self.__dict__["_read_plan"] = read_plan(self.id, self._file_object)
+        return plan
+
+    def _fetch(self, plan: ReadPlan, args: Any) -> int | None:
+        """Fetch ahead what a selection needs; where that is too much at once, only say how many bytes it is."""
+        if h5py_lock_is_held():
+            return None
+        ranges = plan.ranges(args)
+        total = sum(r.length for r in ranges)
+        if total > self._file_object.cache_bytes // 2:
+            return total
+        self._file_object.ensure(ranges)
+        return None
+
+    def _companion_file(self, filename: str) -> Any:
+        if filename == ".":
+            return self.file
+        return open_companion_file(self._file_object, str(self.name), filename)
+
+    def _companion_bytes(self, filename: str) -> RangeReader:
+        access: AccessOptions = self._file_object.properties["access"]
+        return open_companion(  # type: ignore[no-any-return]
+            self._file_object,
+            str(self.name),
+            filename,
+            "bytes",
+            lambda address: open_reader(address, access.reader_options(address, None)),
+        )
+
+
+class UnknownExtentDataset(Dataset):
+    """A virtual dataset whose very shape depends on other files, which libhdf5 would look for in this one.
+
+    Everything that can be told without its shape works; the rest is refused.
+    """
+
+    _HARMLESS = frozenset(
+        [
+            "attrs",
+            "dtype",
+            "external",
+            "file",
+            "fillvalue",
+            "id",
+            "is_virtual",
+            "name",
+            "parent",
+            "ref",
+            "virtual_sources",
+        ]
+    )
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_") or name in UnknownExtentDataset._HARMLESS:
+            return super().__getattribute__(name)
+        raise LeavesFileError(
+            f"{self._file_object.address}: {self.name} is a virtual dataset whose shape depends on other files "
+            f"({', '.join(sorted({s.file_name for s in self.virtual_sources()}))}); open a local copy of all of them "
+            "with h5py"
+        )
+
+    def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
+        return self.shape
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.shape
+
+    def __iter__(self) -> Any:
+        return iter(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        return f"<HDF5 dataset {self.name!r}: shape depends on other files>"
+
+
+register(h5py.Dataset, Dataset)
+register_unknown_extent(UnknownExtentDataset)

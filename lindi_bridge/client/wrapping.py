@@ -1,0 +1,90 @@
+"""Giving h5py's objects our classes, and what all of those have in common."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import h5py
+
+from lindi_bridge.client.companions import open_companion
+from lindi_bridge.client.mount import AccessOptions
+from lindi_bridge.hdf5.departures import has_unknown_extent
+from lindi_bridge.hdf5.file import HDF5File
+
+__all__ = ["Wrapped", "open_companion_file", "our_class", "register", "wrap"]
+
+_CLASSES: dict[type, type] = {}
+_UNKNOWN_EXTENT: list[type] = []
+
+
+def register(original: type, ours: type) -> None:
+    """Have objects of a class of h5py become ours.
+
+    Our class says that it is h5py's: h5netcdf recognises h5py's objects by the module of their class.
+    """
+    _CLASSES[original] = ours
+    ours.__module__ = original.__module__
+
+
+def register_unknown_extent(ours: type) -> None:
+    """Have datasets whose very shape depends on other files become objects of a class of their own."""
+    _UNKNOWN_EXTENT.append(ours)
+
+
+def our_class(original: Any) -> Any:
+    """Our class for one of h5py's, or what is given if there is none."""
+    return _CLASSES.get(original, original)
+
+
+def wrap(obj: Any, file: HDF5File) -> Any:
+    """Give an object that h5py made our class; everything else is returned as it is."""
+    cls = _CLASSES.get(type(obj))
+    if cls is not None:
+        unknown = isinstance(obj, h5py.Dataset) and has_unknown_extent(obj.id)
+        obj.__class__ = _UNKNOWN_EXTENT[0] if unknown else cls
+        obj._file_object = file
+    return obj
+
+
+class Wrapped:
+    """What all our objects have in common."""
+
+    _file_object: HDF5File
+
+    @property
+    def file(self) -> Any:
+        """The file that the object is in."""
+        return wrap(super().file, self._file_object)  # type: ignore[misc]
+
+    @property
+    def parent(self) -> Any:
+        """The group that the object is in."""
+        return wrap(super().parent, self._file_object)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return open_object, (*_reopen_arguments(self._file_object), self.name)  # type: ignore[attr-defined]
+
+
+def open_companion_file(file: HDF5File, path: str, filename: str) -> Any:
+    access: AccessOptions = file.properties["access"]
+    return open_companion(
+        file,
+        path,
+        filename,
+        "hdf5",
+        lambda address: our_class(h5py.File)(address, **vars(replace(access, source=None))),
+    )
+
+
+def _reopen_arguments(file: HDF5File) -> tuple[Any, dict[str, Any]]:
+    target = file.properties.get("reopen")
+    if target is None:
+        raise TypeError(f"{file.address} was opened from an object in this process and cannot be pickled")
+    return target, file.properties["access"].public()
+
+
+def open_object(target: Any, options: dict[str, Any], name: str) -> Any:
+    """Open an object of a file again, in the process that unpickles it."""
+    file = our_class(h5py.File)(target, **options)
+    return file if name == "/" else file[name]
