@@ -13,7 +13,7 @@ import h5py
 
 from lindi_bridge import __version__
 from lindi_bridge.client.file import File
-from lindi_bridge.client.mount import AccessOptions, fingerprint, open_file_object
+from lindi_bridge.client.mount import HEAD, AccessOptions, fingerprint, open_file_object, open_source
 from lindi_bridge.client.plan import read_plan
 from lindi_bridge.document.document import dump_document
 from lindi_bridge.errors import DocumentError, IndexingError, LeavesFileError
@@ -26,9 +26,6 @@ from lindi_bridge.model.snapshot import Snapshot
 from lindi_bridge.ranges import ByteRange, is_local, open_reader, strip_secrets
 
 __all__ = ["Index", "hdf5_file", "index", "open", "prefetch"]
-
-_HEAD = 64 * 1024
-_WHOLE_FILE = 16 * 1024 * 1024
 
 
 class Index:
@@ -77,7 +74,10 @@ class Index:
         """
         if not (url or self.url):
             raise DocumentError("the index was made of an open file without an address; pass url= to index()")
-        return dump_document(self._tree, replace(self._snapshot, url=url or self.url), self._generation_metadata)
+        return self._text(url or self.url)
+
+    def _text(self, url: str) -> str:
+        return dump_document(self._tree, replace(self._snapshot, url=url), self._generation_metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document, whole or not at all.
@@ -169,12 +169,9 @@ def index(
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     reader = open_reader(source, access.reader_options(source if isinstance(source, str) else "", None))
     try:
-        head = reader.read_head(_HEAD)
-        size = reader.identity().size
-        file = HDF5File(reader, address=reader.url or "the open file", metadata=[(0, head)] if head else [], size=size)
+        head = reader.read_head(HEAD)
         with reader.lock_safe():
-            if size <= _WHOLE_FILE:
-                file.ensure([ByteRange(0, size)])
+            file = open_source(reader, head, access.cache_bytes)
             address = url if url is not None else _written_address(reader.url)
             tree, snapshot = index_file(file, address, fingerprint, progress=progress)
     finally:
@@ -210,7 +207,7 @@ def open(name: Any, mode: str = "r", **options: Any) -> File:
         A subclass of :class:`h5py.File`.
     """
     if isinstance(name, Index):
-        name = name.to_json().encode("utf-8")
+        name = name._text(name.url).encode("utf-8")
     return File(name, mode, **options)
 
 
@@ -233,7 +230,7 @@ def hdf5_file(name: Any, *, allow_external: bool = False, **options: Any) -> HDF
         Something in the file lies in other files.
     """
     if isinstance(name, Index):
-        name = name.to_json().encode("utf-8")
+        name = name._text(name.url).encode("utf-8")
     file = open_file_object(name, AccessOptions(**options))
     if not allow_external:
         _refuse_departures(file)
@@ -247,6 +244,7 @@ def _refuse_departures(file: HDF5File) -> None:
         departures = find_departures(file_id)
     finally:
         h5py.File(file_id).close()
+    file.seek(0)
     if departures:
         listed = "; ".join(f"{d.path} ({d.kind.replace('_', ' ')} to {', '.join(d.files)})" for d in departures[:5])
         more = f" and {len(departures) - 5} more" if len(departures) > 5 else ""

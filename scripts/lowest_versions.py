@@ -12,6 +12,9 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+OF_THE_TIME = ["pandas<3"]
+"""What the lowest versions cannot know of: anndata 0.12.0 cannot write the strings of pandas 3."""
+
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)")
 
 
@@ -30,7 +33,7 @@ def main() -> int:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     extras = {name: extra for name, extra in project["optional-dependencies"].items() if name != "test"}
     requirements = project["dependencies"] + [requirement for extra in extras.values() for requirement in extra]
-    print("\n".join(lowest(requirements)))
+    print("\n".join([*lowest(requirements), *OF_THE_TIME]))
     return 0
 
 

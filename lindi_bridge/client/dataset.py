@@ -56,7 +56,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("Dataset.__array__ received copy=False but memory allocation cannot be avoided on read")
-        if self._is_empty:
+        if not self or self._is_empty:
             return super().__array__(dtype)  # type: ignore[no-any-return]
         values = np.asarray(self[()])
         return values if dtype is None else values.astype(dtype, copy=False)

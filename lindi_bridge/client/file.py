@@ -8,6 +8,7 @@ be pickled. Objects are made by h5py and then given our class, which is safe bec
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -25,7 +26,8 @@ from lindi_bridge.ranges import strip_secrets
 __all__ = ["Dataset", "Datatype", "File", "Group", "plain"]
 
 _CHUNK_CACHE_OPTIONS = ("rdcc_nslots", "rdcc_nbytes", "rdcc_w0")
-_IGNORED_OPTIONS = ("libver", "swmr", "locking", "track_order", "page_buf_size")
+# The other options of h5py.File say how to create a file, or how to open a local one.
+_H5PY_OPTIONS = [n for n in inspect.signature(h5py.File.__init__).parameters if n not in ("self", "kwds")][3:]
 
 
 class File(Group, h5py.File):  # type: ignore[misc]
@@ -40,8 +42,8 @@ class File(Group, h5py.File):  # type: ignore[misc]
     rdcc_nslots, rdcc_nbytes, rdcc_w0
         Chunk cache of libhdf5, as for :class:`h5py.File`.
     **options
-        See :class:`~lindi_bridge.client.mount.AccessOptions`; further options of :class:`h5py.File` are accepted where
-        they mean nothing for reading.
+        See :class:`~lindi_bridge.client.mount.AccessOptions`; the other options of :class:`h5py.File` are accepted and
+        mean nothing here.
 
     Raises
     ------
@@ -51,13 +53,14 @@ class File(Group, h5py.File):  # type: ignore[misc]
         It cannot be opened.
     """
 
-    def __init__(self, name: Any, mode: str = "r", driver: Any = None, **options: Any) -> None:
+    def __init__(self, name: Any, mode: str = "r", driver: Any = None, *arguments: Any, **options: Any) -> None:
+        options.update(zip(_H5PY_OPTIONS, arguments, strict=False))
         if mode != "r":
             raise ReadOnlyError(f"mode {mode!r}: lindi_bridge files are read-only; use mode 'r'")
         if driver not in (None, "fileobj"):
             raise ValueError(f"driver {driver!r}: lindi_bridge reads through its own driver")
         cache = {key: options.pop(key) for key in _CHUNK_CACHE_OPTIONS if key in options}
-        for key in _IGNORED_OPTIONS:
+        for key in _H5PY_OPTIONS:
             options.pop(key, None)
         access = AccessOptions(**options)
         if isinstance(name, HDF5File):

@@ -29,11 +29,14 @@ from lindi_bridge.ranges import (
     strip_secrets,
 )
 
-__all__ = ["AccessOptions", "fingerprint", "mount", "open_file_object"]
+__all__ = ["HEAD", "AccessOptions", "fingerprint", "mount", "open_file_object", "open_source"]
 
-_HEAD = 64 * 1024
+HEAD = 64 * 1024
+"""Bytes that are read first of everything that is opened."""
+
 _WHOLE_FILE = 16 * 1024 * 1024
 _PIECE = 8 * 1024 * 1024
+_IN_MEMORY = "bytes in memory"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MOST_DOCUMENT = 4 * 1024**3
 
@@ -123,17 +126,24 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
     if isinstance(address, os.PathLike):
         address = os.fspath(address)
     reader = open_reader(address, options.reader_options(address if isinstance(address, str) else "", None))
-    head = reader.read_head(_HEAD)
+    name = address if isinstance(address, str) else reader.url
+    head = reader.read_head(HEAD)
     if _is_document(head):
-        name = address if isinstance(address, str) else reader.url
         document = _read_document(reader, head)
         reader.close()
         return mount(document, name, options)
+    file = open_source(reader, head, options.cache_bytes)
+    if name:
+        file.properties["companion_of"] = name
+    return file
+
+
+def open_source(reader: RangeReader, head: bytes, cache_bytes: int) -> HDF5File:
+    """Open an HDF5 file itself, whose first bytes are known; a small one is fetched whole."""
     size = reader.identity().size
-    file = HDF5File(reader, address=reader.url, metadata=[(0, head)], size=size, cache_bytes=options.cache_bytes)
+    file = HDF5File(reader, address=reader.url or _IN_MEMORY, metadata=[(0, head)], size=size, cache_bytes=cache_bytes)
     if size <= _WHOLE_FILE:
         file.ensure([ByteRange(0, size)])
-    file.properties["companion_of"] = address if isinstance(address, str) else reader.url
     return file
 
 
@@ -191,7 +201,7 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
     options : AccessOptions
         How to reach the source.
     """
-    name = strip_secrets(address)
+    name = strip_secrets(address) or _IN_MEMORY
     snapshot = document.snapshot
     if snapshot is None:
         reason = (
@@ -200,6 +210,8 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
             else "it has no embedded HDF5 metadata (it was made by another program)"
         )
         raise DocumentError(f"{name}: this document cannot be mounted: {reason}; index the source again")
+    if not snapshot.url and options.source is None:
+        raise DocumentError(f"{name}: the document does not say where its source is; pass source=")
     recorded = _resolve(snapshot.url, address)
     moved = _relocated(options.source, snapshot.url, recorded)
     url: Any = recorded if moved is None else moved

@@ -9,6 +9,7 @@ what it missed is read on demand.
 from __future__ import annotations
 
 import io
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
 from lindi_bridge.ranges import ByteRange, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 
-__all__ = ["HDF5File"]
+__all__ = ["EndOfFileError", "HDF5File"]
 
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
@@ -28,6 +29,10 @@ _BLOCK = 64 * 1024
 _READAHEAD = 4 * 1024 * 1024
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
+
+
+class EndOfFileError(SourceError):
+    """libhdf5 asked for bytes after the end of the file."""
 
 
 class HDF5File(io.RawIOBase):
@@ -90,20 +95,29 @@ class HDF5File(io.RawIOBase):
 
     def readable(self) -> bool:
         """Always true."""
+        self._refuse_closed()
         return True
 
     def seekable(self) -> bool:
         """Always true."""
+        self._refuse_closed()
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Set the position (bytes)."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
-        self._position = base + offset
-        return self._position
+        self._refuse_closed()
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
+        if whence not in bases:
+            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        position = bases[whence] + operator.index(offset)
+        if position < 0:
+            raise ValueError(f"negative seek position {position}")
+        self._position = position
+        return position
 
     def tell(self) -> int:
         """The position (bytes)."""
+        self._refuse_closed()
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -128,12 +142,15 @@ class HDF5File(io.RawIOBase):
         ------
         SourceError
             The bytes cannot be had, or lie after the end of the file.
+        ValueError
+            The file is closed.
         """
+        self._refuse_closed()
         view = memoryview(buffer).cast("B")
         start, wanted = self._position, len(view)
         if start + wanted > self.size:
             if h5py_lock_is_held():
-                raise SourceError(
+                raise EndOfFileError(
                     f"{self.address}: bytes {start}-{start + wanted - 1} were asked for, the file has "
                     f"{self.size} bytes; the HDF5 file is truncated or damaged"
                 )
@@ -171,6 +188,10 @@ class HDF5File(io.RawIOBase):
             self._demand.clear()
             self.reader.close()
         super().close()
+
+    def _refuse_closed(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
 
     # -- bytes ------------------------------------------------------------------------------------------------
 

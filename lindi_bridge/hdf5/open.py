@@ -6,7 +6,7 @@ import h5py
 from h5py import h5f, h5fd, h5p
 
 from lindi_bridge.errors import LindiBridgeError, NotHDF5Error
-from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
 
 __all__ = ["open_file_id"]
 
@@ -49,6 +49,8 @@ def open_file_id(
     try:
         # The name is only a label here: the driver reads from the file object.
         return h5f.open(file.address.encode("utf-8", "surrogateescape"), h5f.ACC_RDONLY, access)
+    except EndOfFileError as error:
+        raise NotHDF5Error(_explain(file, error)) from None
     except LindiBridgeError:
         raise
     except OSError as error:
@@ -59,10 +61,10 @@ def _explain(file: HDF5File, error: OSError) -> str:
     text = str(error)
     if file.size == 0:
         return f"{file.address}: the file is empty, so it is not an HDF5 file"
-    if "signature not found" in text:
+    if isinstance(error, EndOfFileError) or "signature not found" in text:
         file.seek(0)
         if file.read(8) == _SIGNATURE:
-            return f"{file.address}: the beginning of the file is HDF5 but damaged; copy or write it again"
+            return f"{file.address}: the beginning of the file is HDF5 but damaged or cut off; copy or write it again"
         return f"{file.address}: not an HDF5 file (no HDF5 signature); is it an .h5ad, .h5 or .nwb file?"
     if "truncated file" in text:
         return (
