@@ -268,6 +268,8 @@ def prefetch(obj: Any) -> int:
         Bytes that were wanted. At most half of the cache is filled: datasets that do not fit any more are left
         out, and fetched when they are read.
     """
+    if not hasattr(obj, "_file_object"):
+        raise TypeError(f"{type(obj).__name__}: prefetch takes a dataset or group of a file from lindi_bridge.open")
     datasets: list[Any] = []
     if isinstance(obj, h5py.Dataset):
         datasets.append(obj)

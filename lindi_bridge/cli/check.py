@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import posixpath
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lindi_bridge.cli.source import access_options, link_target, open_source
 from lindi_bridge.cli.text import clean, count, write
 from lindi_bridge.errors import LindiBridgeError
+
+if TYPE_CHECKING:
+    from lindi_bridge.document.document import Document
+    from lindi_bridge.model.snapshot import Fingerprint
 
 __all__ = ["run"]
 
@@ -25,11 +28,9 @@ def run(options: argparse.Namespace) -> int:
     faults = notes = objects = 0
     with open_source(options) as file:
         document = _read_document(options)
-        if document is None:
-            problems = _index_problems(options)
-        else:
-            problems = _listed_problems(document)
-            for message in _source_faults(file, document["hdf5"]["fingerprint"]):
+        problems = _index_problems(options) if document is None else document.problems
+        if document is not None and document.snapshot is not None:
+            for message in _source_faults(file, document.snapshot.fingerprint):
                 faults += 1
                 write(f"fault\t/\t{clean(message)}")
         for problem in problems:
@@ -46,9 +47,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-def _read_document(options: argparse.Namespace) -> dict[str, Any] | None:
-    """The JSON of a document that could be opened; None for an HDF5 file."""
+def _read_document(options: argparse.Namespace) -> Document | None:
+    """The document, where SRC is one that could be opened; None for an HDF5 file."""
     from lindi_bridge.client.mount import AccessOptions
+    from lindi_bridge.document.document import parse_document
     from lindi_bridge.ranges import ByteRange, open_reader
 
     access = AccessOptions(**access_options(options))
@@ -65,17 +67,10 @@ def _read_document(options: argparse.Namespace) -> dict[str, Any] | None:
         from numcodecs import Zstd
 
         data = bytes(Zstd().decode(data))
-    document: dict[str, Any] = json.loads(data.decode("utf-8-sig"))
-    return document
+    return parse_document(data.decode("utf-8-sig"))
 
 
-def _listed_problems(document: dict[str, Any]) -> list[dict[str, Any]]:
-    metadata = document.get("generationMetadata")
-    problems = metadata.get("problems") if isinstance(metadata, dict) else None
-    return [p for p in problems if isinstance(p, dict)] if isinstance(problems, list) else []
-
-
-def _index_problems(options: argparse.Namespace) -> list[dict[str, str]]:
+def _index_problems(options: argparse.Namespace) -> Sequence[dict[str, str]]:
     """What a document of this HDF5 file would not express."""
     import lindi_bridge
 
@@ -83,7 +78,7 @@ def _index_problems(options: argparse.Namespace) -> list[dict[str, str]]:
     return [{"path": p.path, "kind": p.kind, "message": p.message} for p in made.problems]
 
 
-def _source_faults(file: Any, expected: dict[str, Any]) -> Iterator[str]:
+def _source_faults(file: Any, expected: Fingerprint) -> Iterator[str]:
     """Whether the source is there and is the file that was indexed.
 
     Asked of the source itself, since all that is read of a small file may come from the document.
@@ -92,12 +87,10 @@ def _source_faults(file: Any, expected: dict[str, Any]) -> Iterator[str]:
 
     reader = file._file_object.reader
     try:
-        found = fingerprint(reader.read_ranges, expected["starts"], expected["length"])
+        if fingerprint(reader.read_ranges, expected.starts, expected.length) != expected:
+            yield f"{reader.url}: not the file that was indexed: its bytes are others; index it again"
     except LindiBridgeError as error:
         yield str(error)
-        return
-    if found.digest != expected["blake2b"]:
-        yield f"{reader.url}: not the file that was indexed: its bytes are others; index it again"
 
 
 def _walk(file: Any, data: bool) -> Iterator[tuple[str, str | None]]:

@@ -21,6 +21,7 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
+    h5py_lock_is_held,
     is_local,
     join,
     open_reader,
@@ -38,6 +39,7 @@ _WHOLE_FILE = 16 * 1024 * 1024
 _PIECE = 8 * 1024 * 1024
 _IN_MEMORY = "bytes in memory"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_FEW_SAMPLES = 5
 _MOST_DOCUMENT = 4 * 1024**3
 
 
@@ -253,11 +255,9 @@ def _relocated(source: Any, *recorded: str) -> Any:
 
 
 def fingerprint(read: Callable[[Sequence[ByteRange]], list[bytes]], starts: Sequence[int], length: int) -> Fingerprint:
-    """Take a digest over samples of a source."""
-    digest = hashlib.blake2b(digest_size=16)
-    for sample in read([ByteRange(start, length) for start in starts]):
-        digest.update(sample)
-    return Fingerprint(tuple(starts), length, digest.hexdigest())
+    """Take digests of samples of a source."""
+    samples = read([ByteRange(start, length) for start in starts])
+    return Fingerprint(tuple(starts), length, tuple(hashlib.blake2b(s, digest_size=8).hexdigest() for s in samples))
 
 
 def _verifier(
@@ -269,7 +269,10 @@ def _verifier(
         size = snapshot.identity.size
         if any(start + expected.length > size for start in expected.starts):
             raise DocumentError("the document's fingerprint samples lie outside the file")
-        if fingerprint(read, expected.starts, expected.length) != expected:
+        # Under h5py's lock samples are read one after the other: a few of them will do.
+        step = max(1, len(expected.starts) // _FEW_SAMPLES) if h5py_lock_is_held() else 1
+        starts, digests = expected.starts[::step], expected.digests[::step]
+        if fingerprint(read, starts, expected.length).digests != digests:
             raise SourceChangedError(
                 f"{reader.url}: not the file that was indexed: the same size, but other bytes; index it again, or "
                 "pass source= with the address of the right file"

@@ -20,12 +20,16 @@ from lindi_bridge.hdf5.heaps import stored_layout
 from lindi_bridge.hdf5.walk import is_stored_here
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
-from lindi_bridge.ranges import ByteRange
+from lindi_bridge.ranges import ByteRange, coalesce
 
 __all__ = ["ReadPlan", "read_plan"]
 
 _MOST_RUNS = 20_000
 _MOST_CHUNKS = 2_000_000
+_GAP = 64 * 1024
+_NEXT_DOOR = 512
+"""Bytes. A hole that is shorter than the headers of a request is always read through."""
+_REQUEST = 8 * 1024 * 1024
 
 IntArray = npt.NDArray[np.int64]
 
@@ -64,8 +68,11 @@ class ReadPlan:
         """Ranges that ``dataset[args]`` will read; empty where nothing can be told."""
         if self.table is None and self.offset is None:
             return []
-        if self.table is not None and (points := self._mask_rows(args)) is not None:
-            return self._rows(points)
+        mask = self._whole_mask(args)
+        if mask is not None and self.table is not None:
+            return self._rows(self._masked(mask))
+        if mask is not None:
+            args = np.flatnonzero(mask.any(axis=tuple(range(1, mask.ndim))))
         axes = select_axes(args, self.shape)
         if axes is None:
             return []
@@ -79,14 +86,18 @@ class ReadPlan:
 
     # -- chunked ------------------------------------------------------------------------------------------------
 
-    def _mask_rows(self, args: Any) -> IntArray | None:
-        """Table rows that a boolean mask over all axes touches, or None if ``args`` is no such mask."""
+    def _whole_mask(self, args: Any) -> npt.NDArray[np.bool_] | None:
+        """A boolean mask over all axes, if that is what ``args`` is."""
         item = args[0] if isinstance(args, tuple) and len(args) == 1 else args
-        if not isinstance(item, np.ndarray) or item.dtype != np.bool_ or item.ndim < 2 or item.shape != self.shape:
-            return None
+        if isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim > 1 and item.shape == self.shape:
+            return item
+        return None
+
+    def _masked(self, mask: npt.NDArray[np.bool_]) -> IntArray:
+        """Rows of the table that a mask touches."""
         assert self.table is not None
         assert self.chunks is not None
-        coordinates = np.stack(np.nonzero(item), axis=1) // np.array(self.chunks)
+        coordinates = np.stack(np.nonzero(mask), axis=1) // np.array(self.chunks)
         if not len(coordinates):
             return np.empty(0, np.int64)
         return self.table.rows(np.unique(np.ravel_multi_index(tuple(coordinates.T), self.table.grid)))
@@ -117,7 +128,13 @@ class ReadPlan:
     # -- contiguous ---------------------------------------------------------------------------------------------
 
     def _runs(self, axes: list[AxisSelection]) -> list[ByteRange]:
-        """Runs of bytes: whole inner axes together, single indices of outer axes apart while they are few."""
+        """Runs of bytes, those that lie near each other merged as long as no more than the touched rows is read."""
+        runs = coalesce(self._single_runs(axes), gap=_NEXT_DOOR, waste=1 << 62, limit=_REQUEST)
+        rows = len(axes[0]) * self.itemsize * int(np.prod(self.shape[1:])) if axes else self.itemsize
+        return coalesce(runs, gap=_GAP, waste=max(0, rows - sum(r.length for r in runs)), limit=_REQUEST)
+
+    def _single_runs(self, axes: list[AxisSelection]) -> list[ByteRange]:
+        """Whole inner axes together, single indices of outer axes apart while they are few."""
         assert self.offset is not None
         if not axes:
             return [ByteRange(self.offset, self.itemsize)]

@@ -1,9 +1,10 @@
-"""What a selection touches along each axis. Pure numpy; a hint for fetching ahead, never the selection itself."""
+"""What a selection touches along each axis. A hint for fetching ahead, never the selection itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
@@ -67,7 +68,7 @@ def select_axes(args: Any, shape: tuple[int, ...]) -> list[AxisSelection] | None
         None for everything that is not understood here, out of range, or selects nothing: libhdf5 decides.
     """
     items = [a for a in (args if isinstance(args, tuple) else (args,)) if not isinstance(a, str)]
-    if any(isinstance(a, np.ndarray) and a.ndim != 1 for a in items):
+    if any(isinstance(a, np.ndarray) and a.ndim > 1 for a in items):
         return None
     ellipses = [k for k, a in enumerate(items) if a is Ellipsis]
     if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
@@ -94,8 +95,13 @@ def _select_axis(item: Any, length: int) -> AxisSelection | None:
     if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
         index = int(item) + length if item < 0 else int(item)
         return AxisSelection(range(index, index + 1)) if 0 <= index < length else None
-    if isinstance(item, (list, np.ndarray)):
+    if isinstance(item, h5py.MultiBlockSlice):
+        start, stride, count, block = item.indices(length)
+        return AxisSelection((start + np.arange(count)[:, None] * stride + np.arange(block)).reshape(-1))
+    if isinstance(item, (list, tuple, range, np.ndarray)):
         array = np.asarray(item)
+        if array.ndim == 0:
+            return _select_axis(array[()], length)
         if array.ndim != 1:
             return None
         if array.dtype == np.bool_:

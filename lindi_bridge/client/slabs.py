@@ -47,12 +47,12 @@ def read_in_slabs(
     """
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
-    if not items or axes is None or isinstance(items[0], (int, np.integer)):
+    if not items or axes is None or not _can_be_cut(items[0], axes[0]):
         return None
     dtype = np.dtype(dataset.dtype if new_dtype is None else new_dtype)
     names = [a for a in (args if isinstance(args, tuple) else (args,)) if isinstance(a, str)]
     shape = tuple(len(axis) for axis, item in zip(axes, items, strict=True) if not isinstance(item, (int, np.integer)))
-    direct = dtype.kind != "O" and not names
+    direct = not (dtype.hasobject or dtype.subdtype or names)
     out: Any = np.empty(shape, dtype) if direct else None
     decoded = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
     count = max(1, -(-max(nbytes, decoded) // (file.cache_bytes // 4)))
@@ -85,6 +85,14 @@ def _spelled_out(args: Any, rank: int) -> list[Any]:
         position = len(items) - 1
     items[position : position + 1] = [slice(None)] * (rank - len(items) + 1)
     return items
+
+
+def _can_be_cut(item: Any, axis: AxisSelection) -> bool:
+    """Slices and masks can, and lists as h5py wants them: in order, without repeats."""
+    if isinstance(item, slice):
+        return True
+    array = np.asarray(item)
+    return array.ndim == 1 and (array.dtype == np.bool_ or np.array_equal(array, axis.array()))
 
 
 def _pieces(axis: AxisSelection, chunk: int, count: int) -> Iterator[tuple[int, int]]:

@@ -39,7 +39,7 @@ def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
         "fingerprint": {
             "starts": list(snapshot.fingerprint.starts),
             "length": snapshot.fingerprint.length,
-            "blake2b": snapshot.fingerprint.digest,
+            "blake2b": list(snapshot.fingerprint.digests),
         },
         "external": [{"path": d.path, "kind": d.kind, "files": list(d.files)} for d in snapshot.departures],
         "heaps": {
@@ -90,7 +90,7 @@ def _parse(section: Mapping[str, Any]) -> Snapshot:
         fingerprint=Fingerprint(
             tuple(_count(s) for s in fingerprint["starts"]),
             _count(fingerprint["length"]),
-            _text(fingerprint["blake2b"]),
+            tuple(map(_text, fingerprint["blake2b"])),
         ),
         heaps={int(address): _heap(heap, size) for address, heap in section["heaps"].items()},
         departures=tuple(

@@ -74,16 +74,7 @@ class ExtentCache:
         """Hold further pieces (address, bytes)."""
         starts, extents = list(self._snapshot[0]), list(self._snapshot[1])
         for start, data in pieces:
-            if not len(data):
-                continue
-            index = bisect.bisect_left(starts, start)
-            if index < len(starts) and starts[index] == start:
-                self._nbytes -= len(extents[index].data)
-                extents[index] = _Extent(start, memoryview(data))
-            else:
-                starts.insert(index, start)
-                extents.insert(index, _Extent(start, memoryview(data)))
-            self._nbytes += len(data)
+            self._insert(starts, extents, start, memoryview(data))
         if self._limit is not None and self._nbytes > self._limit:
             extents.sort(key=lambda extent: extent.used, reverse=True)
             while self._nbytes > self._limit and len(extents) > 1:
@@ -91,6 +82,22 @@ class ExtentCache:
             extents.sort(key=lambda extent: extent.start)
             starts = [extent.start for extent in extents]
         self._snapshot = (starts, extents)
+
+    def _insert(self, starts: list[int], extents: list[_Extent], start: int, data: memoryview) -> None:
+        """Put a piece in, cut so that the pieces stay disjoint: ``find`` looks at one of them only."""
+        index = bisect.bisect_right(starts, start)
+        if index and (held := starts[index - 1] + len(extents[index - 1].data) - start) > 0:
+            start, data = start + held, data[held:]
+        inside = index
+        while inside < len(starts) and starts[inside] + len(extents[inside].data) <= start + len(data):
+            self._nbytes -= len(extents[inside].data)
+            inside += 1
+        if inside < len(starts):
+            data = data[: max(0, starts[inside] - start)]
+        new = [_Extent(start, data)] if len(data) else []
+        starts[index:inside] = [extent.start for extent in new]
+        extents[index:inside] = new
+        self._nbytes += len(data)
 
     def clear(self) -> None:
         """Drop everything."""

@@ -150,7 +150,9 @@ def _collection_sizes(file: HDF5File, blocks: list[npt.NDArray[np.int64]]) -> di
     """Size in bytes of every collection that is one."""
     if not blocks:
         return {}
-    addresses = [a for a in np.unique(np.concatenate(blocks)).tolist() if 0 < a <= file.size - _HEADER]
+    addresses: list[int] = [a for a in np.unique(np.concatenate(blocks)).tolist() if 0 < a <= file.size - _HEADER]
+    if not addresses:
+        return {}
     following = [*addresses[1:], file.size]
     file.ensure([ByteRange(a, min(_COLLECTION, n - a)) for a, n in zip(addresses, following, strict=True)])
     sizes = {a: n for a in addresses if (n := collection_size(_read(file, a, _HEADER))) and a + n <= file.size}

@@ -34,7 +34,7 @@ class Departure:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A digest over samples of the source, to recognise a copy whose ETag is another.
+    """Digests of samples of the source, to recognise a copy whose ETag is another.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class Fingerprint:
         Addresses of the samples.
     length : int
         Bytes of each.
-    digest : str
-        BLAKE2b-128 of the samples in order, hexadecimal.
+    digests : tuple of str
+        BLAKE2b-64 of each sample, hexadecimal.
     """
 
     starts: tuple[int, ...]
     length: int
-    digest: str
+    digests: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)

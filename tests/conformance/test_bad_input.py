@@ -80,8 +80,6 @@ LOCAL = {
 
 
 NOT_YET = {
-    "empty": "the message is that of the read, not that the file is empty",
-    "short": "the message is that of the read, not that it is no HDF5 file",
     "unclosed": "libhdf5 does not look at the flag over a file object, and lindi_bridge does not yet",
 }
 """What the package itself does not do yet, as it should; see hdf5/open.py."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import anndata
@@ -35,7 +36,8 @@ def atlas():
 def served(atlas, tmp_path_factory):
     """Path and address of its file."""
     path = tmp_path_factory.mktemp("samples") / "atlas.h5ad"
-    atlas.write_h5ad(path, convert_strings_to_categoricals=False)
+    with warnings.catch_warnings(action="ignore"):  # what anndata says of pandas is not what is tested
+        atlas.write_h5ad(path, convert_strings_to_categoricals=False)
     with RangeServer() as server:
         yield path, server.add("atlas.h5ad", path)
 

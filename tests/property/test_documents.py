@@ -85,7 +85,7 @@ def snapshots(draw):
         url=draw(st.sampled_from(["https://host/a%20b.h5", "data/x.h5ad", 's3://b/quo"te.h5'])),
         identity=SourceIdentity(size, draw(st.none() | st.just('"tag"')), None),
         pieces=tuple(pieces),
-        fingerprint=Fingerprint((0, 100), 64, "00" * 16),
+        fingerprint=Fingerprint((0, 100), 64, ("00" * 8, "11" * 8)),
         heaps=draw(st.sampled_from([{}, {800: heap}])),
         departures=tuple(draw(st.lists(st.just(Departure("/l", "external_link", ("o.h5",))), max_size=1))),
     )
