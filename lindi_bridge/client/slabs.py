@@ -69,7 +69,7 @@ def read_in_slabs(
             else:
                 part = read((*selection, *names))
                 if out is None:
-                    out = np.empty(shape, part.dtype)
+                    out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
                 out[first:last] = part
     return out
 

@@ -71,8 +71,18 @@ class LocalReader:
 
     def __init__(self, path: str | os.PathLike[str], expected: SourceIdentity | None = None) -> None:
         self._path = os.fspath(path)
+        self._expected = expected
         self._descriptor = -1
+        self._closed = False
+        self._identity: SourceIdentity | None = None
         self._tally = Tally()
+
+    def _open(self) -> SourceIdentity:
+        """Open the file at its first use: a document can be looked at while its source is away."""
+        if self._closed:
+            raise SourceError(f"{self._path}: this reader is closed")
+        if self._identity is not None:
+            return self._identity
         try:
             # Before opening: to open a pipe would wait for its writer.
             if not stat.S_ISREG(os.stat(self._path).st_mode):
@@ -80,11 +90,13 @@ class LocalReader:
             self._descriptor = os.open(self._path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             status = os.fstat(self._descriptor)
             changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat()
-            self._identity = SourceIdentity(status.st_size, None, changed)
-            check_expected(expected, self._identity, self._path)
+            identity = SourceIdentity(status.st_size, None, changed)
+            check_expected(self._expected, identity, self._path)
         except OSError as problem:
-            self.close()
+            self._release()
             raise translate(problem, self._path) from None
+        self._identity = identity
+        return identity
 
     def __repr__(self) -> str:
         return f"<LocalReader {self._path}>"
@@ -104,11 +116,11 @@ class LocalReader:
 
     def identity(self) -> SourceIdentity:
         """Size and time of last change when the file was opened."""
-        return self._identity
+        return self._open()
 
     def read_head(self, length: int) -> bytes:
         """Read up to ``length`` first bytes."""
-        return self.read_locked(0, min(length, self._identity.size))
+        return self.read_locked(0, min(length, self._open().size))
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges one after the other, in the calling thread."""
@@ -128,14 +140,16 @@ class LocalReader:
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def _read(self, wanted: ByteRange) -> bytes:
-        check_range(wanted, self._identity.size, self._path)
-        if self._descriptor < 0:
-            raise SourceError(f"{self._path}: this reader is closed")
+        check_range(wanted, self._open().size, self._path)
         pieces = []
         position = wanted.start
         try:

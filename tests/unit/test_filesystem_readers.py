@@ -136,16 +136,16 @@ def test_many_threads_share_a_reader(path: Path) -> None:
 
 def test_local_errors(tmp_path: Path, path: Path) -> None:
     with pytest.raises(SourceNotFoundError, match="no such file"):
-        LocalReader(tmp_path / "missing.h5")
+        LocalReader(tmp_path / "missing.h5").identity()
     with pytest.raises(SourceNotFoundError):
-        LocalReader(path / "below a file")
+        LocalReader(path / "below a file").identity()
     with pytest.raises(SourceError, match="folder"):
-        LocalReader(tmp_path)
+        LocalReader(tmp_path).identity()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceError, match="device"):
-        LocalReader(tmp_path / "pipe")
+        LocalReader(tmp_path / "pipe").identity()
     with pytest.raises(SourceChangedError, match="size"):
-        LocalReader(path, SourceIdentity(3))
+        LocalReader(path, SourceIdentity(3)).identity()
 
 
 def test_no_permission(path: Path) -> None:
@@ -153,7 +153,7 @@ def test_no_permission(path: Path) -> None:
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
     with pytest.raises(SourcePermissionError, match="permission"):
-        LocalReader(path)
+        LocalReader(path).identity()
 
 
 def test_permission_error_of_the_system_is_ours(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_permission_error_of_the_system_is_ours(path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(SourcePermissionError, match="permission"):
-        LocalReader(path)
+        LocalReader(path).identity()
 
 
 def test_a_local_file_that_is_truncated_while_open(path: Path) -> None:
