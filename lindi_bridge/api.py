@@ -23,7 +23,7 @@ from lindi_bridge.hdf5.open import open_file_id
 from lindi_bridge.indexer.index import Progress, index_file
 from lindi_bridge.model.nodes import Problem, ReferenceTree
 from lindi_bridge.model.snapshot import Snapshot
-from lindi_bridge.ranges import ByteRange, is_local, open_reader, strip_secrets
+from lindi_bridge.ranges import ByteRange, ReadStatistics, is_local, open_reader, strip_secrets
 
 __all__ = ["Index", "hdf5_file", "index", "open", "prefetch"]
 
@@ -34,9 +34,11 @@ class Index:
     Made by :func:`index`. :func:`open` takes it as it takes an address.
     """
 
-    def __init__(self, tree: ReferenceTree, snapshot: Snapshot) -> None:
+    def __init__(self, tree: ReferenceTree, snapshot: Snapshot, statistics: ReadStatistics) -> None:
         self._tree = tree
         self._snapshot = snapshot
+        self.statistics = statistics
+        """What indexing asked of the source: requests, waves, bytes."""
         self._generation_metadata = {
             "generator": "lindi_bridge",
             "version": __version__,
@@ -179,7 +181,7 @@ def index(
     if strict and tree.problems:
         listed = "\n".join(f"  {p.path}: {p.message}" for p in tree.problems)
         raise IndexingError(f"{reader.url}: {len(tree.problems)} objects cannot be expressed:\n{listed}")
-    return Index(tree, snapshot)
+    return Index(tree, snapshot, reader.statistics)
 
 
 def _written_address(url: str) -> str:

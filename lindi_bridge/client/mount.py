@@ -23,6 +23,7 @@ from lindi_bridge.ranges import (
     SourceIdentity,
     h5py_lock_is_held,
     is_local,
+    is_private_host,
     join,
     open_reader,
     same_origin,
@@ -105,6 +106,7 @@ class AccessOptions:
             read_timeout=self.read_timeout,
             total_timeout=self.total_timeout,
             restricted=named_by is not None and not is_local(named_by),
+            withheld=bool(self.headers) and not known,
         )
 
 
@@ -238,14 +240,14 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
 
 def _resolve(url: str, address: str) -> str:
     """The source's address; a relative one lies relative to the document."""
-    if scheme_of(url) or os.path.isabs(url):
-        if not is_local(address) and is_local(url):
-            raise DocumentError(
-                f"{strip_secrets(address)}: a document from the network names a local file ({url}); download the "
-                "document first if you trust it, or pass source="
-            )
-        return url
-    return join(address, url)
+    if not (scheme_of(url) or os.path.isabs(url)):
+        return join(address, url)
+    if not is_local(address) and (is_local(url) or (is_private_host(url) and not is_private_host(address))):
+        raise DocumentError(
+            f"{strip_secrets(address)}: a document from the network names a file of this machine or its network "
+            f"({strip_secrets(url)}); download the document first if you trust it, or pass source="
+        )
+    return url
 
 
 def _relocated(source: Any, *recorded: str) -> Any:

@@ -10,6 +10,8 @@ from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
 
 __all__ = ["open_file_id"]
 
+_LARGEST_USER_BLOCK = 64 * 1024
+"""Bytes. Larger ones exist, but looking for them costs a round trip each; libhdf5 finds them all the same."""
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -46,6 +48,7 @@ def open_file_id(
         nbytes if rdcc_nbytes is None else rdcc_nbytes,
         w0 if rdcc_w0 is None else rdcc_w0,
     )
+    _refuse_open_for_writing(file)
     try:
         # The name is only a label here: the driver reads from the file object.
         return h5f.open(file.address.encode("utf-8", "surrogateescape"), h5f.ACC_RDONLY, access)
@@ -55,6 +58,28 @@ def open_file_id(
         raise
     except OSError as error:
         raise NotHDF5Error(_explain(file, error)) from None
+
+
+def _refuse_open_for_writing(file: HDF5File) -> None:
+    """Look at the file consistency flags, which libhdf5 itself does not over a file object.
+
+    Superblock version 3 (HDF5 File Format Specification 3.0, section II.C): byte 8 is the version, byte 11 the flags;
+    bit 0: open for writing, bit 2: open for single-writer/multiple-reader writing.
+    """
+    start = 0
+    while start + 12 <= file.size:
+        file.seek(start)
+        superblock = file.read(12)
+        if superblock.startswith(_SIGNATURE):
+            if superblock[8] == 3 and superblock[11] & 0b101:
+                raise NotHDF5Error(
+                    f"{file.address}: a writer has this file open or did not close it; close the writer, or clear the "
+                    "flag with HDF5's tool: h5clear -s FILE"
+                )
+            return
+        start = start * 2 or 512  # a user block is a power of two from 512 on (section II.A)
+        if start > _LARGEST_USER_BLOCK:
+            return
 
 
 def _explain(file: HDF5File, error: OSError) -> str:
@@ -70,11 +95,6 @@ def _explain(file: HDF5File, error: OSError) -> str:
         return (
             f"{file.address}: the file is truncated: it has {file.size} bytes, less than its own metadata says; "
             "copy or upload it again"
-        )
-    if "already open for write" in text or "already open for SWMR" in text:
-        return (
-            f"{file.address}: a writer has this file open or did not close it; close the writer, or clear the flag "
-            "with HDF5's tool: h5clear -s FILE"
         )
     if "bad version number" in text or "unknown superblock" in text:
         return (

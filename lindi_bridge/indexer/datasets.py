@@ -18,7 +18,7 @@ from lindi_bridge.indexer.dtypes import describe_dtype, fill_value, stored_dtype
 from lindi_bridge.indexer.filters import codec_configs
 from lindi_bridge.indexer.layout import contiguous_table, cut_contiguous
 from lindi_bridge.indexer.values import ReferenceEncoder, encode_element
-from lindi_bridge.model.chunks import ChunkTable, chunk_grid
+from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.nodes import ArrayNode
 from lindi_bridge.ranges import ByteRange
 
@@ -282,8 +282,8 @@ class DatasetIndexer:
             annotation["layout"] = "contiguous" if create.get_layout() == h5d.CONTIGUOUS else "compact"
         if create.get_nfilters():
             annotation["filters"] = [[number, list(values)] for number, values in pipeline(create)]
-            if dataset.chunks and chunk_grid(dataset.shape, dataset.chunks):
-                annotation["chunks"] = list(dataset.chunks)
+        if dataset.chunks:
+            annotation["chunks"] = list(dataset.chunks)
         return annotation
 
     @staticmethod

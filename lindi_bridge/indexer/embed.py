@@ -39,6 +39,10 @@ class EmbedPolicy:
     variable: int = 1024 * 1024
     total: int = 32 * 1024 * 1024
 
+    def budget(self, file_size: int) -> int:
+        """Bytes that may be embedded of a file: of a large one at most an eighth, so that the document stays small."""
+        return min(self.total, max(1024 * 1024, file_size // 8))
+
 
 @dataclass
 class EmbedPlan:
@@ -71,7 +75,7 @@ def plan_embedding(
     """
     policy = policy or EmbedPolicy()
     plan = EmbedPlan()
-    budget = policy.total
+    budget = policy.budget(file.size)
     variable: list[tuple[h5d.DatasetID, list[ByteRange]]] = []
     for dataset in datasets:
         ranges = _stored_ranges(dataset, tables)

@@ -5,7 +5,16 @@ Knows nothing of HDF5, Zarr or JSON. :func:`open_reader` makes the right :class:
 
 from __future__ import annotations
 
-from lindi_bridge.ranges.address import check_redirect, is_local, join, same_origin, scheme_of, split, strip_secrets
+from lindi_bridge.ranges.address import (
+    check_redirect,
+    is_local,
+    is_private_host,
+    join,
+    same_origin,
+    scheme_of,
+    split,
+    strip_secrets,
+)
 from lindi_bridge.ranges.file_object import FileObjectReader
 from lindi_bridge.ranges.filesystem import BytesReader, FsspecReader, LocalReader
 from lindi_bridge.ranges.http import HttpReader
@@ -31,6 +40,7 @@ __all__ = [
     "coalesce",
     "h5py_lock_is_held",
     "is_local",
+    "is_private_host",
     "join",
     "open_reader",
     "same_origin",

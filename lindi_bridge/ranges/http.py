@@ -191,7 +191,14 @@ class HttpReader:
     def _refusal(self, url: str, answer: Answer) -> SourceError | TransientError:
         given = bool(self._credentials)
         sent = given and same_origin(url, self._target)
-        error = refusal(answer.status, self._name, _origin_text(self._target), given=given, sent=sent)
+        error = refusal(
+            answer.status,
+            self._name,
+            _origin_text(self._target),
+            given=given,
+            sent=sent,
+            withheld=self._options.withheld,
+        )
         return TransientError(error, retry_after(answer.headers)) if answer.status in TRANSIENT else error
 
     def _follow(self, url: str, answer: Answer, hops: int) -> str:

@@ -169,7 +169,7 @@ def changed_midway(before: SourceIdentity, now: SourceIdentity) -> str | None:
     return None
 
 
-def refusal(status: int, name: str, origin: str, *, given: bool, sent: bool) -> SourceError:
+def refusal(status: int, name: str, origin: str, *, given: bool, sent: bool, withheld: bool) -> SourceError:
     """Make the error for a status that is no answer to a range request.
 
     Parameters
@@ -182,10 +182,17 @@ def refusal(status: int, name: str, origin: str, *, given: bool, sent: bool) -> 
         Scheme and host that credentials are sent to.
     given, sent : bool
         Whether there are credentials (headers of the caller's, a user name), and whether they went with this request.
+    withheld : bool
+        Whether the caller has headers that this address was not given.
     """
     if status in {401, 403, 407}:
         if sent:
             hint = "The credentials that were given (headers=, user:password@ or ~/.netrc) were refused"
+        elif withheld:
+            hint = (
+                f"headers= were not sent, because it was a document that named this address: pass source=, or "
+                f"credentials_for=['{origin}'] if they are meant for it"
+            )
         elif given:
             hint = f"It redirected to another host; headers= are sent to {origin} only"
         else:

@@ -88,6 +88,9 @@ class ReaderOptions:
     restricted : bool
         The address was named by a document that came over the network: no redirect from a public host to
         loopback or link-local addresses.
+    withheld : bool
+        The caller has headers, which were not given to this reader because a document names its address. For the
+        message of a refusal.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -98,6 +101,7 @@ class ReaderOptions:
     retries: int = 4
     concurrency: int = 64
     restricted: bool = False
+    withheld: bool = False
 
     def __reduce__(self) -> Any:
         raise TypeError("ReaderOptions may hold secrets and cannot be pickled")
