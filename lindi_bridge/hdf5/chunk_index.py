@@ -55,7 +55,7 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
     mask = np.array([c.filter_mask for c in found], np.int64)
     coordinates = np.array([c.chunk_offset for c in found], np.int64).reshape(len(found), len(grid)) // np.array(chunks)
     if _may_be_misplaced(dataset):
-        listed = _probe(dataset, file, coordinates, chunks)
+        listed = _probe(dataset, file, coordinates, chunks, offset)
         if (listed != offset).any():
             return _probed_table(dataset, file, grid, chunks, offset, nbytes, mask)
     # Chunks that a dataset lost by shrinking may still be listed.
@@ -72,17 +72,20 @@ def _may_be_misplaced(dataset: h5d.DatasetID) -> bool:
     return len(limits) > 1 and len(unlimited) == 1 and unlimited[0] != 0
 
 
-def _probe(dataset: h5d.DatasetID, file: HDF5File, coordinates: Int64Array, chunks: tuple[int, ...]) -> Int64Array:
+def _probe(
+    dataset: h5d.DatasetID, file: HDF5File, coordinates: Int64Array, chunks: tuple[int, ...], offset: Int64Array
+) -> Int64Array:
     """Address of the chunk at each of (n, rank) grid coordinates by libhdf5's look-up; -1 where there is none."""
     out = np.full(len(coordinates), -1, np.int64)
-    with phil, file.probe() as recorder:
+    data = set(offset.tolist())
+    with phil, file.probe(data) as recorder:
         for row, corner in enumerate((coordinates * np.array(chunks)).tolist()):
             recorder.clear()
             try:
                 dataset.read_direct_chunk(tuple(corner))
             except (OSError, RuntimeError, ValueError, MemoryError):
                 continue  # h5py's ways to say that the chunk is not allocated
-            if recorder:
+            if recorder and recorder[-1][0] in data:
                 out[row] = recorder[-1][0]
     return out
 
@@ -103,7 +106,7 @@ def _probed_table(
             f"libhdf5 misplaces the chunks of this extensible array; {count} are too many to look up one by one"
         )
     every = np.stack(np.unravel_index(np.arange(count), grid), axis=1).astype(np.int64)
-    address = _probe(dataset, file, every, chunks)
+    address = _probe(dataset, file, every, chunks, offset)
     every, address = every[address >= 0], address[address >= 0]
     order = np.argsort(offset)
     position = np.searchsorted(offset[order], address)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,7 +86,7 @@ class HDF5File(io.RawIOBase):
         self._readahead = _BLOCK
         self._last_demand = -1
         self._recorder: list[tuple[int, int]] | None = None
-        self._probing = False
+        self._probed: Container[int] = ()
 
     def __repr__(self) -> str:
         return f"<HDF5File {self.address} ({self.size} bytes)>"
@@ -162,7 +162,7 @@ class HDF5File(io.RawIOBase):
         while done < wanted:
             found = self._find(start + done)
             if found is None:
-                if self._probing:
+                if start in self._probed:
                     view[done:] = bytes(wanted - done)
                     break
                 self._read_on_demand(start + done, start + wanted)
@@ -259,18 +259,22 @@ class HDF5File(io.RawIOBase):
             self._recorder = outer
 
     @contextmanager
-    def probe(self) -> Iterator[list[tuple[int, int]]]:
-        """Record what is read, and answer with zeros instead of fetching what is not in memory.
+    def probe(self, data: Container[int]) -> Iterator[list[tuple[int, int]]]:
+        """Record what is read, and answer reads of raw data with zeros instead of fetching them.
 
-        Tells where libhdf5 would read, at no cost. The caller holds h5py's lock all the while, and must have
-        made sure that the metadata involved is in memory.
+        Tells where libhdf5 goes for a chunk, at no cost. The caller holds h5py's lock all the while.
+
+        Parameters
+        ----------
+        data : container of int
+            Addresses of raw data.
         """
-        self._probing = True
+        self._probed = data
         try:
             with self.record() as recorder:
                 yield recorder
         finally:
-            self._probing = False
+            self._probed = ()
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read ranges, those that are not in memory fetched in one wave."""

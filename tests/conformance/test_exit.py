@@ -7,6 +7,7 @@ segmentation fault. Processes that are forked or spawned read, and end, like the
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,11 +21,10 @@ from servers.range_server import RangeServer
 
 import lindi_bridge as lb
 
-LIMIT = 40
+LIMIT = 15
 
-PRELUDE = f"""
-import faulthandler, gc, io, os, pickle, sys, threading
-faulthandler.dump_traceback_later({LIMIT - 8}, exit=False)
+PRELUDE = """
+import gc, io, os, pickle, sys, threading
 import h5py, numpy as np
 import lindi_bridge as lb
 
@@ -163,17 +163,19 @@ def run(code: str, served: dict[str, str], over: str, ending: str = "end") -> su
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     program = Path(served["folder"], f"program-{abs(hash((code, over, ending)))}.py")
     program.write_text(PRELUDE + textwrap.dedent(code) + "\n")
-    try:
-        return subprocess.run(
-            [sys.executable, str(program), f"{served['folder']}/{stem}.lindi.json", source, path, ending],
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            env=environment,
-            check=False,
-        )
-    finally:
-        program.unlink()
+    arguments = [sys.executable, str(program), f"{served['folder']}/{stem}.lindi.json", source, path, ending]
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        try:
+            out, error = process.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its children too
+            out, error = process.communicate()
+            pytest.fail(f"it hangs\n{out}\n{error}")
+        finally:
+            program.unlink()
+    return subprocess.CompletedProcess(arguments, process.returncode, out, error)
 
 
 @pytest.mark.parametrize("over", ["http", "disk"])
@@ -280,6 +282,7 @@ def test_a_child_forked_while_threads_read(over: str, served: dict[str, str]) ->
 
 POOL = """
 import multiprocessing, warnings
+from concurrent.futures import ProcessPoolExecutor
 warnings.simplefilter("ignore", DeprecationWarning)   # of fork in a process with threads
 
 def read(dataset, start):
@@ -294,10 +297,10 @@ if __name__ == "__main__":
     file = lb.open(document{options})
     check(file["values"])
     context = multiprocessing.get_context("{method}")
-    with context.Pool(2) as pool:
-        assert pool.starmap(read, [(file["values"], start) for start in starts]) == wanted
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        assert [*pool.map(read, [file["values"]] * len(starts), starts)] == wanted
         if "{method}" == "fork":
-            assert pool.map(read_inherited, starts) == wanted
+            assert [*pool.map(read_inherited, starts)] == wanted
     check(file["values"])
     end()
 """
