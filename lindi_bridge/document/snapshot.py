@@ -18,6 +18,8 @@ __all__ = ["snapshot_from_json", "snapshot_to_json"]
 
 VERSION = 1
 _MOST_EMBEDDED = 1 << 30
+_LEVEL = 4
+"""Of zlib: a tenth of the time of level 9, for a few per cent more bytes."""
 
 JSONObject = dict[str, Any]
 
@@ -53,7 +55,7 @@ def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
         "metadata": {
             "nbytes": len(data),
             "ranges": [[start, len(piece)] for start, piece in snapshot.pieces],
-            "zlib": base64.standard_b64encode(zlib.compress(data, 9)).decode("ascii"),
+            "zlib": base64.standard_b64encode(zlib.compress(data, _LEVEL)).decode("ascii"),
         },
     }
 
