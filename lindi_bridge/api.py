@@ -13,8 +13,9 @@ import h5py
 
 from lindi_bridge import __version__
 from lindi_bridge.client.file import File
-from lindi_bridge.client.mount import HEAD, AccessOptions, fingerprint, open_file_object, open_source
+from lindi_bridge.client.mount import HEAD, AccessOptions, open_file_object, open_source
 from lindi_bridge.client.plan import read_plan
+from lindi_bridge.client.verify import fingerprint
 from lindi_bridge.document.document import dump_document
 from lindi_bridge.errors import DocumentError, IndexingError, LeavesFileError
 from lindi_bridge.hdf5.departures import find_departures
@@ -234,8 +235,12 @@ def hdf5_file(name: Any, *, allow_external: bool = False, **options: Any) -> HDF
     if isinstance(name, Index):
         name = name._text(name.url).encode("utf-8")
     file = open_file_object(name, AccessOptions(**options))
-    if not allow_external:
-        _refuse_departures(file)
+    try:
+        if not allow_external:
+            _refuse_departures(file)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 

@@ -83,7 +83,7 @@ def _source_faults(file: Any, expected: Fingerprint) -> Iterator[str]:
 
     Asked of the source itself, since all that is read of a small file may come from the document.
     """
-    from lindi_bridge.client.mount import fingerprint
+    from lindi_bridge.client.verify import fingerprint
 
     reader = file._file_object.reader
     try:

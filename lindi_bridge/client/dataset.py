@@ -34,16 +34,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
         whole = self._fetch(plan, args)
         if whole is not None:
-            out = read_in_slabs(
-                self,
-                plan,
-                self._file_object,
-                args,
-                new_dtype,
-                lambda part: self._read(part, new_dtype),
-                lambda array, part: super(Dataset, self).read_direct(array, source_sel=part),
-                whole,
-            )
+            out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
             if out is not None:
                 return out
         return self._read(args, new_dtype)
@@ -72,7 +63,10 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             values = read_from_companions(self, selection, None, self._companion_file, self._companion_bytes)
             dest[() if dest_sel is None else dest_sel] = values
             return
-        self._fetch(plan, selection)
+        whole = self._fetch(plan, selection)
+        if whole is not None and dest_sel is None and isinstance(dest, np.ndarray):
+            if read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None:
+                return
         super().read_direct(dest, source_sel, dest_sel)
 
     def __iter__(self) -> Iterator[Any]:

@@ -17,7 +17,7 @@ import h5py
 from lindi_bridge.client.dataset import Dataset
 from lindi_bridge.client.group import Group
 from lindi_bridge.client.mount import AccessOptions, open_file_object
-from lindi_bridge.client.wrapping import Wrapped, register
+from lindi_bridge.client.wrapping import Wrapped, register, register_reopen
 from lindi_bridge.errors import LeavesFileError, ReadOnlyError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.open import open_file_id
@@ -71,7 +71,12 @@ class File(Group, h5py.File):  # type: ignore[misc]
         file.properties.setdefault("access", access)
         file.properties["allow_external"] = access.allow_external
         file.properties.setdefault("reopen", _reopen_target(name))
-        h5py.File.__init__(self, open_file_id(file, **cache))
+        try:
+            h5py.File.__init__(self, open_file_id(file, **cache))
+        except BaseException:
+            if file.properties.get("owned"):
+                file.close()
+            raise
         self._libver = (None, "latest")  # h5py sets it for files that it opens by name
         self._file_object = file
 
@@ -98,7 +103,14 @@ class Datatype(Wrapped, h5py.Datatype):  # type: ignore[misc]
     """A committed datatype; see :class:`h5py.Datatype`."""
 
 
+def open_object(target: Any, options: dict[str, Any], name: str) -> Any:
+    """Open an object of a file again, in the process that unpickles it."""
+    file = File(target, **options)
+    return file if name == "/" else file[name]
+
+
 register(h5py.File, File)
+register_reopen(open_object)
 register(h5py.Datatype, Datatype)
 
 

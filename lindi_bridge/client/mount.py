@@ -6,22 +6,20 @@ nothing. An HDF5 file without a document is read over the network as it is asked
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lindi_bridge.client.verify import make_check
 from lindi_bridge.document.document import Document, parse_document
-from lindi_bridge.errors import DocumentError, SourceChangedError
+from lindi_bridge.errors import DocumentError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.model.snapshot import Fingerprint, Snapshot
 from lindi_bridge.ranges import (
     ByteRange,
     RangeReader,
     ReaderOptions,
     SourceIdentity,
-    h5py_lock_is_held,
     is_local,
     is_private_host,
     join,
@@ -31,7 +29,7 @@ from lindi_bridge.ranges import (
     strip_secrets,
 )
 
-__all__ = ["HEAD", "AccessOptions", "fingerprint", "mount", "open_file_object", "open_source"]
+__all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source"]
 
 HEAD = 64 * 1024
 """Bytes that are read first of everything that is opened."""
@@ -40,7 +38,8 @@ _WHOLE_FILE = 16 * 1024 * 1024
 _PIECE = 8 * 1024 * 1024
 _IN_MEMORY = "bytes in memory"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_FEW_SAMPLES = 5
+_ZSTD_HEADER = 18
+"""Bytes: the longest header of a frame, which no frame with a document in it is shorter than."""
 _MOST_DOCUMENT = 4 * 1024**3
 
 
@@ -131,12 +130,17 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
         address = os.fspath(address)
     reader = open_reader(address, options.reader_options(address if isinstance(address, str) else "", None))
     name = address if isinstance(address, str) else reader.url
-    head = reader.read_head(HEAD)
-    if _is_document(head):
-        document = _read_document(reader, head)
+    try:
+        head = reader.read_head(HEAD)
+        document = _read_document(reader, head) if _is_document(head) else None
+        file = open_source(reader, head, options.cache_bytes) if document is None else None
+    except BaseException:
+        reader.close()
+        raise
+    if document is not None:
         reader.close()
         return mount(document, name, options)
-    file = open_source(reader, head, options.cache_bytes)
+    assert file is not None
     if name:
         file.properties["companion_of"] = name
     return file
@@ -179,6 +183,8 @@ def _decompress(data: bytes) -> bytes:
     """Decompress one Zstandard frame whose header tells its size (RFC 8878, section 3.1.1.1)."""
     from numcodecs import Zstd
 
+    if len(data) < _ZSTD_HEADER:
+        raise DocumentError("the Zstandard frame is cut off")
     descriptor = data[4]
     position = 5 + (0 if descriptor & 0x20 else 1) + (0, 1, 2, 4)[descriptor & 3]
     width = (1 if descriptor & 0x20 else 0, 2, 4, 8)[descriptor >> 6]
@@ -214,15 +220,11 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
             else "it has no embedded HDF5 metadata (it was made by another program)"
         )
         raise DocumentError(f"{name}: this document cannot be mounted: {reason}; index the source again")
-    if not snapshot.url and options.source is None:
-        raise DocumentError(f"{name}: the document does not say where its source is; pass source=")
-    recorded = _resolve(snapshot.url, address)
-    moved = _relocated(options.source, snapshot.url, recorded)
-    url: Any = recorded if moved is None else moved
+    moved = _relocated(options.source, snapshot.url)
+    url: Any = _resolve(snapshot.url, address) if moved is None else moved
     reader_options = options.reader_options(url if isinstance(url, str) else "", address if moved is None else None)
-    same_place = isinstance(url, str) and strip_secrets(url) == strip_secrets(recorded)
     identity = snapshot.identity
-    by_etag = same_place and identity.strong_etag is not None
+    by_etag = identity.strong_etag is not None and _is_same_address(url, snapshot.url, address)
     expected = identity if by_etag else SourceIdentity(identity.size)
     reader = open_reader(url, reader_options, expected)
     file = HDF5File(
@@ -231,15 +233,25 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
         metadata=snapshot.pieces,
         size=identity.size,
         cache_bytes=options.cache_bytes,
-        verify=None if by_etag else _verifier(snapshot, reader),
+        verify=None if by_etag else make_check(snapshot, reader.url),
     )
     file.properties["heaps"] = dict(snapshot.heaps)
-    file.properties["companion_of"] = url if isinstance(url, str) else recorded
+    if isinstance(url, str):
+        file.properties["companion_of"] = url
     return file
+
+
+def _is_same_address(url: Any, recorded: str, address: str) -> bool:
+    """Whether the source is read from where it was indexed, signatures aside."""
+    if not (scheme_of(recorded) or os.path.isabs(recorded)):
+        recorded = join(address, recorded)
+    return isinstance(url, str) and strip_secrets(url) == strip_secrets(recorded)
 
 
 def _resolve(url: str, address: str) -> str:
     """The source's address; a relative one lies relative to the document."""
+    if not url:
+        raise DocumentError(f"{strip_secrets(address)}: the document does not say where its source is; pass source=")
     if not (scheme_of(url) or os.path.isabs(url)):
         return join(address, url)
     if not is_local(address) and (is_local(url) or (is_private_host(url) and not is_private_host(address))):
@@ -250,34 +262,7 @@ def _resolve(url: str, address: str) -> str:
     return url
 
 
-def _relocated(source: Any, *recorded: str) -> Any:
+def _relocated(source: Any, recorded: str) -> Any:
     if isinstance(source, Mapping):
-        return next((source[key] for key in recorded if key in source), None)
+        return source.get(recorded)
     return os.fspath(source) if isinstance(source, os.PathLike) else source
-
-
-def fingerprint(read: Callable[[Sequence[ByteRange]], list[bytes]], starts: Sequence[int], length: int) -> Fingerprint:
-    """Take digests of samples of a source."""
-    samples = read([ByteRange(start, length) for start in starts])
-    return Fingerprint(tuple(starts), length, tuple(hashlib.blake2b(s, digest_size=8).hexdigest() for s in samples))
-
-
-def _verifier(
-    snapshot: Snapshot, reader: RangeReader
-) -> Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]:
-    expected = snapshot.fingerprint
-
-    def verify(read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
-        size = snapshot.identity.size
-        if any(start + expected.length > size for start in expected.starts):
-            raise DocumentError("the document's fingerprint samples lie outside the file")
-        # Under h5py's lock samples are read one after the other: a few of them will do.
-        step = max(1, len(expected.starts) // _FEW_SAMPLES) if h5py_lock_is_held() else 1
-        starts, digests = expected.starts[::step], expected.digests[::step]
-        if fingerprint(read, starts, expected.length).digests != digests:
-            raise SourceChangedError(
-                f"{reader.url}: not the file that was indexed: the same size, but other bytes; index it again, or "
-                "pass source= with the address of the right file"
-            )
-
-    return verify

@@ -17,7 +17,7 @@ from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import stored_layout
-from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.hdf5.walk import is_stored_here, structure_table
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
 from lindi_bridge.ranges import ByteRange, coalesce
@@ -189,7 +189,7 @@ def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan
     create = dataset.get_create_plist()
     if create.get_layout() == h5d.CHUNKED:
         try:
-            table = read_chunk_table(dataset, file)
+            table = read_chunk_table(dataset, file, structure_table(file, address))
         except ChunkTableError:
             return ReadPlan(shape, itemsize)
         return ReadPlan(shape, itemsize, chunks=create.get_chunk(), table=table, heap=heap)

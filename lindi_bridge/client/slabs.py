@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,10 +21,10 @@ def read_in_slabs(
     plan: ReadPlan,
     file: HDF5File,
     args: Any,
-    new_dtype: Any,
-    read: Callable[[Any], Any],
-    read_into: Callable[[np.ndarray[Any, Any], Any], None],
+    *,
     nbytes: int,
+    new_dtype: Any = None,
+    out: Any = None,
 ) -> Any:
     """``dataset[args]`` in pieces along axis 0, or None where the selection cannot be cut.
 
@@ -38,22 +38,24 @@ def read_in_slabs(
         The file object below.
     args, new_dtype
         As for ``Dataset.__getitem__``.
-    read : callable
-        Reads a selection with h5py.
-    read_into : callable
-        Reads a selection with h5py into an array.
     nbytes : int
         Stored bytes that the whole selection touches.
+    out : ndarray, optional
+        Where to put the values, of the shape of the selection; a new array if not given.
     """
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
     if not items or axes is None or not _can_be_cut(items[0], axes[0]):
         return None
-    dtype = np.dtype(dataset.dtype if new_dtype is None else new_dtype)
+    plain = h5py.Dataset(dataset.id, readonly=True)
+    dtype = np.dtype(plain.dtype if new_dtype is None else new_dtype)
     names = [a for a in (args if isinstance(args, tuple) else (args,)) if isinstance(a, str)]
     shape = tuple(len(axis) for axis, item in zip(axes, items, strict=True) if not isinstance(item, (int, np.integer)))
     direct = not (dtype.hasobject or dtype.subdtype or names)
-    out: Any = np.empty(shape, dtype) if direct else None
+    if out is None and direct:
+        out = np.empty(shape, dtype)
+    elif out is not None and out.shape != shape:
+        return None
     decoded = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
     count = max(1, -(-max(nbytes, decoded) // (file.cache_bytes // 4)))
     pieces = list(_pieces(axes[0], plan.chunks[0] if plan.chunks else 1, count))
@@ -64,13 +66,13 @@ def read_in_slabs(
             fetched.result()
             if number + 1 < len(selections):
                 fetched = ahead.submit(file.ensure, plan.ranges(selections[number + 1]))
-            if direct:
-                read_into(out[first:last], selection)
-            else:
-                part = read((*selection, *names))
-                if out is None:
-                    out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
-                out[first:last] = part
+            if direct and out[first:last].flags.c_contiguous:
+                plain.read_direct(out[first:last], source_sel=selection)
+                continue
+            part = plain[(*selection, *names)] if new_dtype is None else plain.astype(dtype)[(*selection, *names)]
+            if out is None:
+                out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
+            out[first:last] = part
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["Wrapped", "open_companion_file", "our_class", "register", "wrap"]
 
 _CLASSES: dict[type, type] = {}
 _UNKNOWN_EXTENT: list[type] = []
+_REOPEN: list[Callable[..., Any]] = []
 
 
 def register(original: type, ours: type) -> None:
@@ -30,6 +32,11 @@ def register(original: type, ours: type) -> None:
 def register_unknown_extent(ours: type) -> None:
     """Have datasets whose very shape depends on other files become objects of a class of their own."""
     _UNKNOWN_EXTENT.append(ours)
+
+
+def register_reopen(function: Callable[..., Any]) -> None:
+    """Say which function of the topmost module opens an object again, in the process that unpickles it."""
+    _REOPEN.append(function)
 
 
 def our_class(original: Any) -> Any:
@@ -63,7 +70,7 @@ class Wrapped:
         return wrap(super().parent, self._file_object)  # type: ignore[misc]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return open_object, (*_reopen_arguments(self._file_object), self.name)  # type: ignore[attr-defined]
+        return _REOPEN[0], (*_reopen_arguments(self._file_object), self.name)  # type: ignore[attr-defined]
 
 
 def open_companion_file(file: HDF5File, path: str, filename: str) -> Any:
@@ -82,9 +89,3 @@ def _reopen_arguments(file: HDF5File) -> tuple[Any, dict[str, Any]]:
     if target is None:
         raise TypeError(f"{file.address} was opened from an object in this process and cannot be pickled")
     return target, file.properties["access"].public()
-
-
-def open_object(target: Any, options: dict[str, Any], name: str) -> Any:
-    """Open an object of a file again, in the process that unpickles it."""
-    file = our_class(h5py.File)(target, **options)
-    return file if name == "/" else file[name]

@@ -1,10 +1,14 @@
-"""Chunk tables, read through libhdf5.
+"""Chunk tables with libhdf5 as the authority.
+
+The walk of the file's structures makes a table in numpy (:mod:`lindi_bridge.hdf5.chunk_tables`); it is taken if libhdf5
+agrees about the number and the bytes of all chunks and, for array indexes of rank > 1, about where some of them are.
+Otherwise libhdf5 lists the chunks itself.
 
 ``H5Dchunk_iter`` and ``H5Dget_chunk_info`` of libhdf5 1.14 and 2.0 return *wrong coordinates* for datasets with
 an extensible array index (HDF5 File Format Specification 3.0, section VII.D) of rank > 1 whose unlimited dimension is
-not the first. Which index a dataset has cannot be asked through h5py, so every dataset of that shape is checked
-against libhdf5's own look-up: a chunk is "read" by its coordinates while the file object only records where libhdf5
-goes (:meth:`HDF5File.probe`).
+not the first. Which index a dataset has cannot be asked through h5py, so without a table from the walk every dataset of
+that shape is checked against libhdf5's own look-up: a chunk is "read" by its coordinates while the file object only
+records where libhdf5 goes (:meth:`HDF5File.probe`).
 """
 
 from __future__ import annotations
@@ -13,19 +17,25 @@ import numpy as np
 from h5py import h5d, h5s
 from h5py._objects import phil
 
-from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.errors import SourceError
+from lindi_bridge.hdf5.chunk_tables import WalkedTable
+from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
+from lindi_bridge.hdf5.messages import ChunkIndexKind
 from lindi_bridge.model.chunks import ChunkTable, Int64Array, chunk_grid
 
 __all__ = ["ChunkTableError", "read_chunk_table"]
 
 _PROBE_LIMIT = 2_000_000
+_SAMPLES = 4
+_ARRAYS = (ChunkIndexKind.IMPLICIT, ChunkIndexKind.FIXED_ARRAY, ChunkIndexKind.EXTENSIBLE_ARRAY)
+"""Indexes that do not store a chunk's coordinates but number the chunks."""
 
 
 class ChunkTableError(ValueError):
-    """libhdf5's answers about the chunks of a dataset contradict each other."""
+    """libhdf5 cannot list the chunks of a dataset, or its answers about them contradict each other."""
 
 
-def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
+def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable | None = None) -> ChunkTable:
     """Read where the chunks of a chunked dataset lie.
 
     Parameters
@@ -34,6 +44,8 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
         A dataset with chunked layout, open over ``file``.
     file : HDF5File
         The file object below it.
+    walked : WalkedTable, optional
+        The table that the walk made of this dataset.
 
     Returns
     -------
@@ -45,6 +57,37 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
     ChunkTableError
         The chunks cannot be told for certain.
     """
+    try:
+        if walked is not None and _is_confirmed(walked, dataset, file):
+            return walked.table
+        return _listed_table(dataset, file)
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, ChunkTableError) or (isinstance(error, SourceError) and not _is_damage(error)):
+            raise
+        raise ChunkTableError(f"libhdf5 cannot list the chunks: {error}") from error
+
+
+def _is_damage(error: SourceError) -> bool:
+    """Whether the file is to blame and not its source: an address in it lies after its end."""
+    return isinstance(error, EndOfFileError)
+
+
+def _is_confirmed(walked: WalkedTable, dataset: h5d.DatasetID, file: HDF5File) -> bool:
+    """Whether libhdf5 agrees with a table from the walk, as far as it can be asked in little time."""
+    table, chunks = walked.table, dataset.get_create_plist().get_chunk()
+    if table.grid != chunk_grid(dataset.shape, chunks):
+        return False
+    if (dataset.get_num_chunks(), dataset.get_storage_size()) != (walked.listed_count, walked.listed_nbytes):
+        return False
+    if walked.kind not in _ARRAYS or len(chunks) == 1 or not len(table):
+        return True
+    rows = np.unique(np.linspace(0, len(table) - 1, _SAMPLES).astype(np.int64))
+    sampled = np.stack(np.unravel_index(table.index[rows], table.grid), axis=1).astype(np.int64)
+    return bool((_probe(dataset, file, sampled, chunks, table.offset[rows]) == table.offset[rows]).all())
+
+
+def _listed_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
+    """The table as libhdf5 lists it, looked up chunk by chunk where the listing is not to be trusted."""
     chunks = dataset.get_create_plist().get_chunk()
     grid = chunk_grid(dataset.shape, chunks)
     found: list[h5d.StoreInfo] = []
@@ -83,7 +126,7 @@ def _probe(
             recorder.clear()
             try:
                 dataset.read_direct_chunk(tuple(corner))
-            except (OSError, RuntimeError, ValueError, MemoryError):
+            except (OSError, RuntimeError, ValueError, MemoryError, SystemError):
                 continue  # h5py's ways to say that the chunk is not allocated
             if recorder and recorder[-1][0] in data:
                 out[row] = recorder[-1][0]

@@ -223,6 +223,52 @@ class HDF5File(io.RawIOBase):
             self._verify(read)
             self._verify = None
 
+    def held(self, start: int, length: int) -> bytes:
+        """The bytes from ``start`` on that are in memory without a gap, ``length`` at the most."""
+        pieces: list[memoryview] = []
+        stop = start + length
+        while start < stop and (found := self._find(start)) is not None:
+            pieces.append(found[: stop - start])
+            start += len(pieces[-1])
+        return b"".join(pieces)
+
+    def missing(
+        self, ranges: Iterable[ByteRange], *, page: int = 1, gap: int = _GAP, waste: float = 0.05
+    ) -> list[ByteRange]:
+        """The requests that bring what is not in memory yet.
+
+        Parameters
+        ----------
+        ranges : iterable of ByteRange
+            What will be read. What lies outside the file is left out.
+        page : int
+            Bytes. Ranges are rounded to multiples of this.
+        gap : int
+            Bytes. Holes up to this long are read through to save a request.
+        waste : float
+            What may be read in holes in all, as a share of what is wanted.
+        """
+        inside = [
+            ByteRange(begin := s // page * page, min(-(-(s + n) // page) * page, self.size) - begin)
+            for s, n in ranges
+            if 0 <= s < self.size and n > 0
+        ]
+        caches = (self._metadata, self._ahead, self._demand)
+        missing = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
+        wanted = sum(r.length for r in missing)
+        merged = coalesce(missing, gap=gap, waste=max(int(wanted * waste), gap // 2), limit=_REQUEST)
+        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, _REQUEST)]
+        return [ByteRange(start, min(_REQUEST, stop - start)) for start, stop in starts]
+
+    def fetch(self, requests: Sequence[ByteRange]) -> None:
+        """Make requests in one concurrent wave and keep the answers; does nothing while h5py's lock is held."""
+        if not requests or h5py_lock_is_held():
+            return
+        self._check_source(self.reader.read_ranges)
+        answers = self.reader.read_ranges(requests)
+        with self._ahead_lock:
+            self._ahead.add((r.start, data) for r, data in zip(requests, answers, strict=True))
+
     def ensure(self, ranges: Iterable[ByteRange]) -> None:
         """Fetch ranges ahead, in one concurrent wave; a hint that is ignored while h5py's lock is held.
 
@@ -231,21 +277,8 @@ class HDF5File(io.RawIOBase):
         ranges : iterable of ByteRange
             What will be read. Parts that are held already are not asked for; what lies outside the file is left out.
         """
-        if h5py_lock_is_held():
-            return
-        inside = [ByteRange(s, min(n, self.size - s)) for s, n in ranges if 0 <= s < self.size and n > 0]
-        caches = (self._metadata, self._ahead, self._demand)
-        missing = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
-        if not missing:
-            return
-        self._check_source(self.reader.read_ranges)
-        wanted = sum(r.length for r in missing)
-        merged = coalesce(missing, gap=_GAP, waste=max(wanted // 20, _GAP // 2), limit=_REQUEST)
-        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, _REQUEST)]
-        requests = [ByteRange(start, min(_REQUEST, stop - start)) for start, stop in starts]
-        answers = self.reader.read_ranges(requests)
-        with self._ahead_lock:
-            self._ahead.add((r.start, data) for r, data in zip(requests, answers, strict=True))
+        if not h5py_lock_is_held():
+            self.fetch(self.missing(ranges))
 
     # -- recording --------------------------------------------------------------------------------------------
 

@@ -55,15 +55,37 @@ def stored_layout(type_id: h5t.TypeID) -> tuple[int, list[int]]:
     return type_id.get_size(), []
 
 
-def decode_stored(data: bytes, filters: Sequence[tuple[int, tuple[int, ...]]], mask: int) -> bytes | None:
-    """Undo deflate, shuffle and fletcher32; None where another filter was used or the data is damaged."""
+def decode_stored(
+    data: bytes, filters: Sequence[tuple[int, tuple[int, ...]]], mask: int, most: int | None = None
+) -> bytes | None:
+    """Undo deflate, shuffle and fletcher32.
+
+    Parameters
+    ----------
+    data : bytes
+        A chunk as it is stored.
+    filters : sequence
+        The pipeline, as :func:`pipeline` gives it.
+    mask : int
+        Bit k set: filter k was skipped.
+    most : int, optional
+        Bytes to decompress at the most.
+
+    Returns
+    -------
+    bytes or None
+        None where another filter was used, the data is damaged, or it is more than ``most``.
+    """
     for position, (filter_id, values) in reversed(list(enumerate(filters))):
         if mask >> position & 1:
             continue
         if filter_id == _DEFLATE:
+            inflater = zlib.decompressobj()
             try:
-                data = zlib.decompress(data)
+                data = inflater.decompress(data, 0 if most is None else most)
             except zlib.error:
+                return None
+            if not inflater.eof:
                 return None
         elif filter_id == _SHUFFLE:
             size = values[0] if values else 0

@@ -1,15 +1,17 @@
 """Walking a whole HDF5 file, to learn which of its bytes are metadata and where its chunks lie.
 
-Here libhdf5 itself walks, over the file object's block cache, and what it reads is recorded. Whoever
-opens the file later reads the same structures, perhaps in another order, so several orders are walked: by recursion
-over links, by ``H5Ovisit``, and by looking up the first element of every dataset.
+The file is walked twice. :func:`walk_structures` goes from the superblock down, all children of a level in one
+wave of range requests, and fills the file object's memory. :func:`walk_file` then lets libhdf5 walk over that memory:
+it is the authority for names, types, attributes and strings, and confirms the chunk tables.
 
-The result, :class:`Walk`, is the seam at which another walk can take this one's place.
+What libhdf5 reads is recorded. Whoever opens the file later reads the same structures, perhaps in another
+order, so several orders are walked: by recursion over links, by ``H5Ovisit``, and by looking up the first element of
+every dataset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import h5py
@@ -18,10 +20,64 @@ from h5py import h5d, h5g, h5i, h5l, h5o
 from h5py._objects import phil
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
+from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
+from lindi_bridge.hdf5.waves import Waves
 from lindi_bridge.model.chunks import ChunkTable
 
-__all__ = ["Walk", "is_stored_here", "walk_file"]
+__all__ = ["Structures", "Walk", "is_stored_here", "structure_table", "walk_file", "walk_structures"]
+
+
+@dataclass(frozen=True)
+class Structures:
+    """What the walk of a file's structures found.
+
+    Parameters
+    ----------
+    tables : mapping
+        Chunk tables, not yet confirmed by libhdf5, by the address of the dataset's object header as
+        ``h5o.get_info`` reports it.
+    waves : int
+        Waves of range requests that it took.
+    problems : tuple of str
+        What it did not understand and left to libhdf5.
+    """
+
+    tables: Mapping[int, WalkedTable] = field(default_factory=dict)
+    waves: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def walk_structures(file: HDF5File) -> Structures:
+    """Bring the metadata of a whole file into memory, and read its chunk tables.
+
+    A hint only: damaged and unknown structures are passed over. Always ends, and within a budget of bytes. Must not be
+    called while h5py's lock is held (it then finds only what is in memory).
+    """
+    waves = Waves(file)
+    walk = StructureWalk(waves)
+    walk.run()
+    return Structures(walk.tables, waves.waves, tuple(waves.problems))
+
+
+def structure_table(file: HDF5File, header_address: int) -> WalkedTable | None:
+    """Read the chunk table of one dataset out of what is in memory, without reading the source.
+
+    Parameters
+    ----------
+    file : HDF5File
+        The file object.
+    header_address : int
+        Address of the dataset's object header as ``h5o.get_info`` reports it.
+
+    Returns
+    -------
+    WalkedTable or None
+        None if not all of its index is in memory, or it cannot be understood.
+    """
+    waves = Waves(file, fetch=False)
+    return waves.result(read_dataset_table(waves, header_address))
 
 
 @dataclass
@@ -50,7 +106,12 @@ def is_stored_here(dataset: h5d.DatasetID) -> bool:
     return bool(create.get_layout() != h5d.VIRTUAL and create.get_external_count() <= 0)
 
 
-def walk_file(file_id: h5py.h5f.FileID, file: HDF5File, progress: Callable[[int], None] | None = None) -> Walk:
+def walk_file(
+    file_id: h5py.h5f.FileID,
+    file: HDF5File,
+    progress: Callable[[int], None] | None = None,
+    structures: Structures | None = None,
+) -> Walk:
     """Walk everything below the root group of an open file.
 
     Parameters
@@ -61,11 +122,14 @@ def walk_file(file_id: h5py.h5f.FileID, file: HDF5File, progress: Callable[[int]
         The file object.
     progress : callable, optional
         Called with 1 for each object found.
+    structures : Structures, optional
+        What :func:`walk_structures` found.
     """
     walk = Walk()
+    tables = structures.tables if structures is not None else {}
     with file.record() as recorder:
         root = h5g.open(file_id, b"/")
-        _walk_links(root, file, walk, progress)
+        _walk_links(root, file, walk, tables, progress)
         h5o.visit(root, lambda name: None)
     walk.reads.update(recorder)
     for address, table in walk.tables.items():
@@ -78,6 +142,7 @@ def _walk_links(
     root: h5g.GroupID,
     file: HDF5File,
     walk: Walk,
+    tables: Mapping[int, WalkedTable],
     progress: Callable[[int], None] | None,
 ) -> None:
     """Open every object once, by recursion over hard links, and read all that is metadata of it."""
@@ -105,7 +170,7 @@ def _walk_links(
                 walk.datasets[address] = child
                 if is_stored_here(child) and child.get_create_plist().get_layout() == h5d.CHUNKED:
                     try:
-                        walk.tables[address] = read_chunk_table(child, file)
+                        walk.tables[address] = read_chunk_table(child, file, tables.get(address))
                     except ChunkTableError as error:
                         walk.tables[address] = error
             if progress is not None:

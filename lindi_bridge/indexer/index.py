@@ -9,7 +9,7 @@ import numpy as np
 
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.open import open_file_id
-from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file
+from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file, walk_structures
 from lindi_bridge.indexer.datasets import InlinePolicy
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
 from lindi_bridge.indexer.pages import metadata_ranges, union
@@ -50,10 +50,11 @@ def index_file(
     progress : callable, optional
         Called with the name of a stage (``"walk"``, ``"index"``) and 1 for each object.
     """
+    structures = walk_structures(file)
     with file.record() as opening:
         file_id = open_file_id(file)
     try:
-        walk = walk_file(file_id, file, None if progress is None else lambda n: progress("walk", n))
+        walk = walk_file(file_id, file, None if progress is None else lambda n: progress("walk", n), structures)
         plan = plan_embedding(walk.datasets.values(), file, walk.tables, embed)
         root = h5py.Group(h5py.h5g.open(file_id, b"/"))
         tree, departures = index_tree(

@@ -229,7 +229,9 @@ ways = {
     "chunks of another": lambda f: f["chunked"].id.chunk_iter(lambda chunk: read("values", f["values"])),
     "prefetch": lambda f: f.visititems(lambda name, obj: lb.prefetch(obj) and None),
     "prefetch under the lock": lambda f: h5py.Group.visit(f, lambda name: lb.prefetch(f[name]) and None),
-    "a file opened meanwhile": lambda f: h5py.Group.visit(f, lambda name: read("values", lb.open(document, source=url)["values"])),
+    "a file opened meanwhile": lambda f: h5py.Group.visit(
+        f, lambda name: read("values", lb.open(document, source=url)["values"])
+    ),
     "attributes": lambda f: f.visititems(lambda name, obj: f.attrs.get("nope")),
     "iteration": lambda f: [read(name, obj) for name, obj in f.items()],
     "h5py's iteration": lambda f: [read(name, obj) for name, obj in lb.plain(f).items()],

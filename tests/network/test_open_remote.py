@@ -595,9 +595,8 @@ def datasets(draw: st.DrawFn) -> dict[str, Any]:
 def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
     """Anything numpy would take: integers, slices, one list or mask, ellipsis; now and then what h5py refuses."""
     if draw(st.integers(0, 9)) == 0:
-        return np.array(draw(st.lists(st.booleans(), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))))).reshape(
-            shape
-        )
+        count = int(np.prod(shape))
+        return np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count))).reshape(shape)
     items: list[Any] = []
     fancy = draw(st.integers(0, len(shape)))
     for axis, length in enumerate(shape):
@@ -607,9 +606,11 @@ def selections(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
             chosen = draw(st.lists(st.integers(-1, length - 1), max_size=length, unique=True))
             items.append(chosen if draw(st.integers(0, 9)) == 0 else sorted(chosen))
         elif draw(st.booleans()):
-            items.append(draw(st.integers(-length, length)) if draw(st.integers(0, 4)) == 0 else draw(
-                st.integers(-length, length - 1)
-            ))
+            items.append(
+                draw(st.integers(-length, length))
+                if draw(st.integers(0, 4)) == 0
+                else draw(st.integers(-length, length - 1))
+            )
         else:
             bound = st.one_of(st.none(), st.integers(-length - 2, length + 2))
             items.append(slice(draw(bound), draw(bound), draw(st.sampled_from([None, 1, 2, 3, 7, 100]))))
@@ -704,7 +705,8 @@ def test_inline_values_of_a_large_remote_file_are_its_values(tmp_path: Path, ser
         assert np.frombuffer(b64decode(text.removeprefix("base64:")), "<i8").tolist() == [*range(1, 11)]
 
 
-UNORDERED = ([5, 3, 390_000], [3, 3, 390_000], list(range(390_000, 0, -1000)), np.repeat(np.arange(0, 390_000, 1000), 2))
+MANY = np.arange(0, 390_000, 1000)
+UNORDERED = ([5, 3, 390_000], [3, 3, 390_000], MANY[::-1].tolist(), np.repeat(MANY, 2))
 
 
 @pytest.mark.parametrize("cache_bytes", [256 * 1024 * 1024, 64 * 1024], ids=["ample cache", "in slabs"])
