@@ -64,9 +64,13 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             dest[() if dest_sel is None else dest_sel] = values
             return
         whole = self._fetch(plan, selection)
-        if whole is not None and dest_sel is None and isinstance(dest, np.ndarray):
-            if read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None:
-                return
+        if (
+            whole is not None
+            and dest_sel is None
+            and isinstance(dest, np.ndarray)
+            and read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None
+        ):
+            return
         super().read_direct(dest, source_sel, dest_sel)
 
     def __iter__(self) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import h5py
@@ -12,6 +12,7 @@ import numpy as np
 from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.ranges import ByteRange
 
 __all__ = ["read_in_slabs"]
 
@@ -26,7 +27,7 @@ def read_in_slabs(
     new_dtype: Any = None,
     out: Any = None,
 ) -> Any:
-    """``dataset[args]`` in pieces along axis 0, or None where the selection cannot be cut.
+    """``dataset[args]`` in pieces along one axis, or None where the selection cannot be cut.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ def read_in_slabs(
     """
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
-    if not items or axes is None or not _can_be_cut(items[0], axes[0]):
+    if not items or axes is None:
         return None
     plain = h5py.Dataset(dataset.id, readonly=True)
     dtype = np.dtype(plain.dtype if new_dtype is None else new_dtype)
@@ -56,24 +57,67 @@ def read_in_slabs(
         out = np.empty(shape, dtype)
     elif out is not None and out.shape != shape:
         return None
-    decoded = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
-    count = max(1, -(-max(nbytes, decoded) // (file.cache_bytes // 4)))
-    pieces = list(_pieces(axes[0], plan.chunks[0] if plan.chunks else 1, count))
-    selections = [(_part(items[0], axes[0], first, last), *items[1:]) for first, last in pieces]
-    with ThreadPoolExecutor(1, thread_name_prefix="lindi_bridge-ahead") as ahead:
-        fetched = ahead.submit(file.ensure, plan.ranges(selections[0]))
+    budget = file.cache_bytes // 4
+    total = max(nbytes, int(np.prod(shape, dtype=np.float64)) * dtype.itemsize)
+    chunks = plan.chunks or (1,) * len(axes)
+    axis = _axis_to_cut(items, axes, chunks, total, budget)
+    if axis is None:
+        return None
+    place = sum(not isinstance(item, (int, np.integer)) for item in items[:axis])
+    pieces = list(_pieces(axes[axis], chunks[axis], -(-total // budget)))
+    selections = [(*items[:axis], _part(items[axis], axes[axis], *p), *items[axis + 1 :]) for p in pieces]
+    with _Ahead(file) as ahead:
+        ahead.fetch(plan.ranges(selections[0]))
         for number, ((first, last), selection) in enumerate(zip(pieces, selections, strict=True)):
-            fetched.result()
+            ahead.wait()
             if number + 1 < len(selections):
-                fetched = ahead.submit(file.ensure, plan.ranges(selections[number + 1]))
-            if direct and out[first:last].flags.c_contiguous:
-                plain.read_direct(out[first:last], source_sel=selection)
+                ahead.fetch(plan.ranges(selections[number + 1]))
+            where = (slice(None),) * place + (slice(first, last),)
+            if direct and out[where].flags.c_contiguous:
+                plain.read_direct(out[where], source_sel=selection)
                 continue
             part = plain[(*selection, *names)] if new_dtype is None else plain.astype(dtype)[(*selection, *names)]
             if out is None:
                 out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
-            out[first:last] = part
+            out[where] = part
     return out
+
+
+class _Ahead:
+    """One thread that fetches what is read next."""
+
+    def __init__(self, file: HDF5File) -> None:
+        self._file = file
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lindi_bridge-ahead")
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> _Ahead:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._pool.shutdown()
+
+    def fetch(self, ranges: list[ByteRange]) -> None:
+        try:
+            self._pending = self._pool.submit(self._file.ensure, ranges)
+        except RuntimeError:  # the interpreter is ending, and starts no more threads
+            self._file.ensure(ranges)
+
+    def wait(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+
+def _axis_to_cut(
+    items: list[Any], axes: list[AxisSelection], chunks: tuple[int, ...], total: int, budget: int
+) -> int | None:
+    """Choose the first axis along which a row of chunks fits the budget, or else the one with the most chunks."""
+    possible = [k for k, item in enumerate(items) if _can_be_cut(item, axes[k])]
+    for k in possible:
+        if total * min(chunks[k], len(axes[k])) <= budget * len(axes[k]):
+            return k
+    return max(possible, key=lambda k: len(axes[k]) // chunks[k], default=None)
 
 
 def _spelled_out(args: Any, rank: int) -> list[Any]:
@@ -91,8 +135,8 @@ def _spelled_out(args: Any, rank: int) -> list[Any]:
 
 def _can_be_cut(item: Any, axis: AxisSelection) -> bool:
     """Slices and masks can, and lists as h5py wants them: in order, without repeats."""
-    if isinstance(item, slice):
-        return True
+    if isinstance(item, (slice, int, np.integer)):
+        return isinstance(item, slice)
     array = np.asarray(item)
     return array.ndim == 1 and (array.dtype == np.bool_ or np.array_equal(array, axis.array()))
 

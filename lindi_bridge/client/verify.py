@@ -58,8 +58,8 @@ def make_check(snapshot: Snapshot, name: str) -> Callable[[Read], None]:
         ) and all(data == piece[: len(data)] for data, (_, piece) in zip(found[len(samples) :], pieces, strict=True))
         if not same:
             raise SourceChangedError(
-                f"{name}: not the file that was indexed: the same size, but other bytes; index it again, or pass source= "
-                "with the address of the right file"
+                f"{name}: not the file that was indexed: the same size, but other bytes; index it again, or pass "
+                "source= with the address of the right file"
             )
 
     return check

@@ -37,9 +37,10 @@ class Elements(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """``length`` elements from ``first`` on that lie together at an address (a page, or a block without pages)."""
+    """A page, or a data block without pages: ``length`` elements from ``first`` on, after ``lead`` other bytes."""
 
     address: int
+    lead: int
     first: int
     length: int
 
@@ -97,12 +98,13 @@ class _ExtensibleArray(NamedTuple):
     def data(self, address: int, first: int, level: int, initialised: Bits | None) -> list[_Piece]:
         """Where the elements of a data block lie."""
         elements = self.block_elements(level)
-        start = address + _PREFIX + self.number_width
+        lead = _PREFIX + self.number_width
         if not self.pages(level):
-            return [_Piece(start, first, elements)]
+            return [_Piece(address, lead, first, elements)]
         if initialised is None:
             raise NoHintError("pages of which nothing tells whether they are there")
-        return _pages(start + _CHECKSUM, first, elements, self.page, self.element, initialised)
+        pages = _pages(address + lead + _CHECKSUM, first, elements, self.page, self.element, initialised)
+        return [_Piece(address, lead, first, 0), *pages]
 
 
 def read_extensible_array(address: int) -> Visit[Elements]:
@@ -190,20 +192,20 @@ def _bits(data: bytes) -> Bits:
 def _pages(address: int, first: int, count: int, page: int, size: int, initialised: Bits) -> list[_Piece]:
     """The pages of a data block that were written; each ends with a checksum, the last one may be shorter."""
     return [
-        _Piece(address + k * (page * size + _CHECKSUM), first + k * page, min(page, count - k * page))
+        _Piece(address + k * (page * size + _CHECKSUM), 0, first + k * page, min(page, count - k * page))
         for k in np.flatnonzero(initialised).tolist()
     ]
 
 
 def _read_pieces(pieces: Sequence[_Piece], size: int) -> Visit[Elements]:
     """Read elements, all pieces in one wave."""
-    answers = yield [ByteRange(piece.address, piece.length * size + _CHECKSUM) for piece in pieces]
-    if any(len(answer) < piece.length * size for answer, piece in zip(answers, pieces, strict=True)):
+    answers = yield [ByteRange(piece.address, piece.lead + piece.length * size + _CHECKSUM) for piece in pieces]
+    if any(len(answer) < piece.lead + piece.length * size for answer, piece in zip(answers, pieces, strict=True)):
         raise NoHintError("a structure is cut off")
     return _join(
         [np.arange(piece.first, piece.first + piece.length) for piece in pieces],
         [
-            np.frombuffer(answer, np.uint8, piece.length * size).reshape(-1, size)
+            np.frombuffer(answer, np.uint8, piece.length * size, piece.lead).reshape(-1, size)
             for answer, piece in zip(answers, pieces, strict=True)
         ],
         size,

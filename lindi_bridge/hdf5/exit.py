@@ -1,4 +1,4 @@
-"""Closing HDF5 files in time.
+"""Closing HDF5 files in time, and forking at a good moment.
 
 If an HDF5 file is still open over a Python file object when the interpreter ends, libhdf5 closes it after Python is
 gone, calls the dead file object, and the process dies with a segmentation fault.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
+import threading
 
 import h5py
+import numpy.ma  # noqa: F401 - imported by np.unique at its first use, when another thread's import could be forked
 from h5py import h5f, h5fd
 from h5py._objects import phil
 
@@ -24,7 +27,17 @@ def close_python_files() -> None:
                 h5py.File(file_id).close()
 
 
+def _end() -> None:
+    close_python_files()
+    if threading.active_count() > 1:
+        # A daemon thread that is stopped inside h5py takes its lock along, and freeing any h5py object would wait for
+        # ever. So the lock is taken here, for good: such a thread waits for it instead.
+        phil.acquire()
+
+
 @functools.cache
 def close_at_exit() -> None:
-    """Have :func:`close_python_files` called when the interpreter ends (once, however often this is called)."""
-    atexit.register(close_python_files)
+    """Have all files closed when the interpreter ends (registered once, however often this is called)."""
+    atexit.register(_end)
+    # A child that is forked while another thread is inside h5py would inherit a lock that nobody releases.
+    os.register_at_fork(before=phil.acquire, after_in_parent=phil.release, after_in_child=phil.release)

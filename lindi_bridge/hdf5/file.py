@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import io
 import operator
+import os
 import threading
+import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +85,7 @@ class HDF5File(io.RawIOBase):
         self._demand = ExtentCache(cache_bytes // 4)
         # Serialises ensure() only. readinto() never takes it.
         self._ahead_lock = threading.Lock()
+        _open_files.add(self)
         self._readahead = _BLOCK
         self._last_demand = -1
         self._recorder: list[tuple[int, int]] | None = None
@@ -317,3 +320,15 @@ class HDF5File(io.RawIOBase):
             self.seek(start)
             out.append(self.read(length))
         return out
+
+
+_open_files: weakref.WeakSet[HDF5File] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Give a forked child locks that no thread of its parent holds."""
+    for file in list(_open_files):
+        file._ahead_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
 from threading import Event
 
 from lindi_bridge.ranges.reader import ByteRange
@@ -32,8 +32,15 @@ def run_wave(
     list of bytes
         In the order of ``ranges``.
     """
-    futures = {index: executor.submit(read, wanted) for index, wanted in enumerate(ranges) if wanted.length}
+    futures: dict[int, Future[bytes]] = {}
     try:
+        for index, wanted in enumerate(ranges):
+            if wanted.length:
+                try:
+                    futures[index] = executor.submit(read, wanted)
+                except RuntimeError:  # the interpreter is ending, and starts no more threads
+                    futures[index] = Future()
+                    futures[index].set_result(read(wanted))
         done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
         # A future holds its exception, and that holds this frame. No future stays in a local variable when one is
         # raised, or all of it would be garbage in a cycle, with the reader and its sockets.

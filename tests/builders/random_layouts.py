@@ -49,7 +49,10 @@ def random_datasets(draw: st.DrawFn) -> RandomDataset:
         for n, m in zip(shape, maxshape, strict=True)
     )
     written, final = (
-        tuple(n if m == n else draw(st.integers(0, n + 9 if m is None else m)) for n, m in zip(shape, maxshape, strict=True))
+        tuple(
+            n if m == n else draw(st.integers(0, n + 9 if m is None else m))
+            for n, m in zip(shape, maxshape, strict=True)
+        )
         for _ in range(2)
     )
     return RandomDataset(
@@ -79,7 +82,9 @@ def _write(group: h5py.Group, name: str, made: RandomDataset) -> None:
     rng = np.random.default_rng(made.seed)
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(made.chunks)
-    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY if made.early and not made.has_filters else h5py.h5d.ALLOC_TIME_INCR)
+    properties.set_alloc_time(
+        h5py.h5d.ALLOC_TIME_EARLY if made.early and not made.has_filters else h5py.h5d.ALLOC_TIME_INCR
+    )
     if made.shuffle:
         properties.set_shuffle()
     if made.compression:

@@ -1,4 +1,4 @@
-"""The walk of random files: its chunk tables are what reading each chunk proves, and libhdf5 then needs nothing more."""
+"""The walk of random files: its chunk tables are what reading each chunk proves; libhdf5 then needs nothing more."""
 
 from __future__ import annotations
 
