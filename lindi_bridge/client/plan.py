@@ -11,13 +11,13 @@ from typing import Any
 import h5py
 import numpy as np
 import numpy.typing as npt
-from h5py import h5d, h5o, h5s
+from h5py import h5d, h5s
 
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import stored_layout
-from lindi_bridge.hdf5.walk import is_stored_here, structure_table
+from lindi_bridge.hdf5.walk import header_address, is_stored_here, structure_table
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
 from lindi_bridge.ranges import ByteRange, coalesce
@@ -172,7 +172,7 @@ class ReadPlan:
 def read_plan(dataset: h5d.DatasetID, file: HDF5File) -> ReadPlan:
     """The plan of a dataset, made at its first use."""
     plans: dict[int, ReadPlan] = file.properties.setdefault("plans", {})
-    address = h5o.get_info(dataset).addr
+    address = header_address(dataset)
     plan = plans.get(address)
     if plan is None:
         plan = plans[address] = _make_plan(dataset, file, address)
@@ -189,7 +189,9 @@ def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan
     create = dataset.get_create_plist()
     if create.get_layout() == h5d.CHUNKED:
         try:
-            table = read_chunk_table(dataset, file, structure_table(file, address))
+            # A document holds the whole index; without one it is fetched, level by level.
+            walked = structure_table(file, address, fetch="heaps" not in file.properties)
+            table = read_chunk_table(dataset, file, walked)
         except ChunkTableError:
             return ReadPlan(shape, itemsize)
         return ReadPlan(shape, itemsize, chunks=create.get_chunk(), table=table, heap=heap)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lindi_bridge.document.refs import SOURCE_TEMPLATE, Entry, compact, write_refs
@@ -41,6 +41,10 @@ class Document:
         The JSON text of ``refs``.
     templates : mapping
         As it stands in the document.
+    origin : Snapshot, optional
+        What the document says of its source, even where ``refs`` were edited since.
+    annotations : mapping
+        ``hdf5.annotations``: what ``refs`` lose, by path.
     """
 
     snapshot: Snapshot | None
@@ -49,6 +53,8 @@ class Document:
     generation_metadata: Mapping[str, Any]
     refs_text: str
     templates: Mapping[str, str]
+    origin: Snapshot | None = None
+    annotations: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> JSONObject:
         """Parse ``refs`` (slow for many chunks; a mount never does)."""
@@ -99,18 +105,23 @@ def parse_document(text: str) -> Document:
         raise DocumentError("the document generates references (gen), which no LINDI reader understands")
     metadata = metadata if isinstance(metadata, dict) else {}
     problems = metadata.get("problems", [])
-    snapshot, edited = None, False
+    origin, edited, annotations = None, False, {}
     if "hdf5" in head:
         section = head["hdf5"]
         edited = not _refs_match(section, refs_text, templates)
-        snapshot = None if edited else snapshot_from_json(section)
+        origin = snapshot_from_json(section)
+        annotations = section.get("annotations", {})
+        if not isinstance(annotations, dict) or not all(isinstance(v, dict) for v in annotations.values()):
+            raise DocumentError("the document's annotations are damaged")
     return Document(
-        snapshot=snapshot,
+        snapshot=None if edited else origin,
         edited=edited,
         problems=tuple(p for p in problems if isinstance(p, dict)) if isinstance(problems, list) else (),
         generation_metadata=metadata,
         refs_text=refs_text,
         templates=templates,
+        origin=origin,
+        annotations=annotations,
     )
 
 

@@ -83,7 +83,11 @@ def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Entry]:
     )
     attributes = dict(node.attributes)
     if node.external is not None:
-        attributes["_EXTERNAL_ARRAY_LINK"] = {"link_type": "hdf5_dataset", "url": url, "name": node.external}
+        attributes["_EXTERNAL_ARRAY_LINK"] = {
+            "link_type": "hdf5_dataset",
+            "url": node.external_url or url,
+            "name": node.external,
+        }
     if attributes:
         yield _entry(prefix + ".zattrs", attributes)
     for key, data in node.inline.items():

@@ -14,7 +14,7 @@ records where libhdf5 goes (:meth:`HDF5File.probe`).
 from __future__ import annotations
 
 import numpy as np
-from h5py import h5d, h5s
+from h5py import h5d, h5i, h5s
 from h5py._objects import phil
 
 from lindi_bridge.errors import SourceError
@@ -101,12 +101,31 @@ def _listed_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
         listed = _probe(dataset, file, coordinates, chunks, offset)
         if (listed != offset).any():
             return _probed_table(dataset, file, grid, chunks, offset, nbytes, mask)
+    offset = offset + _shift(dataset, file, coordinates, chunks, offset)
     # Chunks that a dataset lost by shrinking may still be listed.
     inside = (coordinates < np.array(grid)).all(axis=1) & (offset >= 0)
     try:
         return ChunkTable.from_coordinates(grid, coordinates[inside], offset[inside], nbytes[inside], mask[inside])
     except ValueError as error:
         raise ChunkTableError(str(error)) from error
+
+
+def _shift(
+    dataset: h5d.DatasetID, file: HDF5File, coordinates: Int64Array, chunks: tuple[int, ...], offset: Int64Array
+) -> int:
+    """What is missing in listed addresses: the user block, which libhdf5 1.14.2 leaves out of them."""
+    user_block = _user_block(dataset)
+    if not user_block or not len(offset) or offset.max() < 0:
+        return 0
+    # The highest address cannot be mistaken for another chunk's: with the user block added it is nobody's.
+    rows = np.array([int(offset.argmax())])
+    known = np.concatenate([offset, offset + user_block])
+    found = _probe(dataset, file, coordinates[rows], chunks, known)
+    return user_block if found[0] >= 0 and found[0] not in offset else 0
+
+
+def _user_block(dataset: h5d.DatasetID) -> int:
+    return int(h5i.get_file_id(dataset).get_create_plist().get_userblock())
 
 
 def _may_be_misplaced(dataset: h5d.DatasetID) -> bool:
@@ -149,7 +168,10 @@ def _probed_table(
             f"libhdf5 misplaces the chunks of this extensible array; {count} are too many to look up one by one"
         )
     every = np.stack(np.unravel_index(np.arange(count), grid), axis=1).astype(np.int64)
-    address = _probe(dataset, file, every, chunks, offset)
+    user_block = _user_block(dataset)
+    address = _probe(dataset, file, every, chunks, np.concatenate([offset, offset + user_block]))
+    if user_block and address.max(initial=-1) == offset.max(initial=0) + user_block:
+        offset = offset + user_block  # see _shift
     every, address = every[address >= 0], address[address >= 0]
     order = np.argsort(offset)
     position = np.searchsorted(offset[order], address)

@@ -26,7 +26,7 @@ from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Waves
 from lindi_bridge.model.chunks import ChunkTable
 
-__all__ = ["Structures", "Walk", "is_stored_here", "structure_table", "walk_file", "walk_structures"]
+__all__ = ["Structures", "Walk", "header_address", "is_stored_here", "structure_table", "walk_file", "walk_structures"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Structures:
     ----------
     tables : mapping
         Chunk tables, not yet confirmed by libhdf5, by the address of the dataset's object header as
-        ``h5o.get_info`` reports it.
+        :func:`header_address` tells it.
     waves : int
         Waves of range requests that it took.
     problems : tuple of str
@@ -61,22 +61,24 @@ def walk_structures(file: HDF5File) -> Structures:
     return Structures(walk.tables, waves.waves, tuple(waves.problems))
 
 
-def structure_table(file: HDF5File, header_address: int) -> WalkedTable | None:
-    """Read the chunk table of one dataset out of what is in memory, without reading the source.
+def structure_table(file: HDF5File, header_address: int, *, fetch: bool = False) -> WalkedTable | None:
+    """Read the chunk table of one dataset, not yet confirmed by libhdf5.
 
     Parameters
     ----------
     file : HDF5File
         The file object.
     header_address : int
-        Address of the dataset's object header as ``h5o.get_info`` reports it.
+        Address of the dataset's object header as :func:`header_address` tells it.
+    fetch : bool
+        Whether the source may be read, level by level of the index; otherwise only what is in memory is looked at.
 
     Returns
     -------
     WalkedTable or None
-        None if not all of its index is in memory, or it cannot be understood.
+        None if not all of its index can be had, or it cannot be understood.
     """
-    waves = Waves(file, fetch=False)
+    waves = Waves(file, fetch=fetch)
     return waves.result(read_dataset_table(waves, header_address))
 
 
@@ -98,6 +100,15 @@ class Walk:
     reads: set[tuple[int, int]] = field(default_factory=set)
     tables: dict[int, ChunkTable | ChunkTableError] = field(default_factory=dict)
     datasets: dict[int, h5d.DatasetID] = field(default_factory=dict)
+
+
+def header_address(obj: h5py.h5g.GroupID | h5d.DatasetID | h5py.h5t.TypeID) -> int:
+    """Address of an object's header, relative to the superblock: the same number for every name of an object.
+
+    ``h5o.get_info`` tells it as well, but reads all of a group's or dataset's index to add up its size.
+    """
+    low, high = h5g.get_objinfo(obj).objno
+    return int(low) | int(high) << 32
 
 
 def is_stored_here(dataset: h5d.DatasetID) -> bool:
@@ -146,7 +157,7 @@ def _walk_links(
     progress: Callable[[int], None] | None,
 ) -> None:
     """Open every object once, by recursion over hard links, and read all that is metadata of it."""
-    seen = {h5o.get_info(root).addr}
+    seen = {header_address(root)}
     pending: list[h5g.GroupID] = [root]
     _read_attributes(root)
     while pending:
@@ -158,7 +169,7 @@ def _walk_links(
                 child = h5o.open(group, name)
             except (KeyError, OSError, ValueError):
                 continue  # libhdf5 cannot open it; nor will whoever asks for it later
-            address = h5o.get_info(child).addr
+            address = header_address(child)
             if address in seen:
                 continue
             seen.add(address)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from h5py import h5d, h5o
+from h5py import h5d
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError
 from lindi_bridge.hdf5.file import HDF5File
@@ -18,7 +18,7 @@ from lindi_bridge.hdf5.heaps import (
     pipeline,
     stored_layout,
 )
-from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.hdf5.walk import header_address, is_stored_here
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
 from lindi_bridge.ranges import ByteRange
@@ -110,7 +110,7 @@ def _stored_ranges(dataset: h5d.DatasetID, tables: Mapping[int, ChunkTable | Chu
         return []
     layout = dataset.get_create_plist().get_layout()
     if layout == h5d.CHUNKED:
-        table = tables.get(h5o.get_info(dataset).addr)
+        table = tables.get(header_address(dataset))
         if not isinstance(table, ChunkTable):
             return []
         return [ByteRange(*r) for r in zip(table.offset.tolist(), table.nbytes.tolist(), strict=True)]
@@ -126,7 +126,7 @@ def _read_descriptors(
     tables: Mapping[int, ChunkTable | ChunkTableError],
 ) -> _Strings | None:
     """Collections that each stored block points to; None where the blocks cannot be decoded here."""
-    create, address = dataset.get_create_plist(), h5o.get_info(dataset).addr
+    create, address = dataset.get_create_plist(), header_address(dataset)
     itemsize, offsets = stored_layout(dataset.get_type())
     table = tables.get(address)
     blocks = []

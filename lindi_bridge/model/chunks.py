@@ -32,6 +32,8 @@ class ChunkTable:
         File address and stored size (bytes) of each chunk.
     filter_mask : (n,) int64 array
         Bit k set: filter k of the pipeline was skipped for this chunk.
+    source : (n,) int64 array, optional
+        Which of the tree's sources each chunk lies in; None where all lie in the first.
     """
 
     grid: tuple[int, ...]
@@ -39,6 +41,7 @@ class ChunkTable:
     offset: Int64Array
     nbytes: Int64Array
     filter_mask: Int64Array
+    source: Int64Array | None = None
 
     @classmethod
     def from_coordinates(
@@ -48,6 +51,7 @@ class ChunkTable:
         offset: Int64Array,
         nbytes: Int64Array,
         filter_mask: Int64Array,
+        source: Int64Array | None = None,
     ) -> ChunkTable:
         """Make a table from (n, rank) grid coordinates in any order.
 
@@ -67,7 +71,8 @@ class ChunkTable:
         index = index[order]
         if (np.diff(index) == 0).any():
             raise ValueError("two chunks with the same coordinates")
-        return cls(grid, index, offset[order], nbytes[order], filter_mask[order])
+        source = source[order] if source is not None and source.any() else None
+        return cls(grid, index, offset[order], nbytes[order], filter_mask[order], source)
 
     def __len__(self) -> int:
         return len(self.index)

@@ -79,6 +79,10 @@ class ArrayNode:
     external : str, optional
         Path of the dataset in the source, where its values can be had only through HDF5
         (``_EXTERNAL_ARRAY_LINK``).
+    external_url : str, optional
+        Address of the HDF5 file that ``external`` lies in, if not the source of the tree.
+    refusal : str, optional
+        Why nothing can be told of the values, for a document of another program.
     """
 
     shape: tuple[int, ...]
@@ -90,6 +94,8 @@ class ArrayNode:
     table: ChunkTable | None = None
     inline: Mapping[str, bytes] = field(default_factory=dict)
     external: str | None = None
+    external_url: str | None = None
+    refusal: str | None = None
 
 
 Node = GroupNode | ArrayNode | SoftLinkNode
@@ -99,9 +105,11 @@ Node = GroupNode | ArrayNode | SoftLinkNode
 class ReferenceTree:
     """All nodes of a file by absolute path, the root group first, and what could not be expressed.
 
-    ``annotations`` keeps, by path, what plain JSON loses of a node (see docs/format.md).
+    ``annotations`` keeps, by path, what plain JSON loses of a node (see docs/format.md). ``sources`` are the addresses
+    that chunk tables number; empty where there is the one that the tree was made from.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     annotations: dict[str, dict[str, JSONValue]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)

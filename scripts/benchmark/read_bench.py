@@ -22,6 +22,7 @@ TOOLS = {
     "h5py-fsspec": Tool("h5py + fsspec", "remfile"),
     "download": Tool("download first, then h5py", ""),
 }
+ATTEMPTS = 3
 WITH_DOCUMENT = {OURS, "lindi", "lindi-all", "kerchunk"}
 
 
@@ -58,14 +59,12 @@ def measure(session: Session, server: Server, name: str, tasks: list[str]) -> li
     path, url = session.file(name), server.url(data.file_name(name))
     sources = dict.fromkeys(session.tools, url)
     failed: dict[str, str] = {}
-    for tool in WITH_DOCUMENT & set(session.tools):
-        document = session.output / f"{name}.read.{tool}.lindi.json"
-        document.unlink(missing_ok=True)
-        python = session.python(session.tools[tool])
-        made = run(python, "benchmark.index_child", [tool, str(path), str(document), url], None, 600, tool == OURS)
-        sources[tool] = str(document)
-        if made.error:
-            failed[tool] = f"no document: {made.error}"
+    for tool in session.tools:
+        if tool in WITH_DOCUMENT:
+            document, error = make_document(session, name, tool, url)
+            sources[tool] = str(document)
+            if error:
+                failed[tool] = f"no document: {error}"
     rows = []
     for task in tasks:
         local = read_once(session, None, name, LOCAL, task, str(path))
@@ -80,6 +79,23 @@ def measure(session: Session, server: Server, name: str, tasks: list[str]) -> li
         session.note({"what": "read floor", "file": name, "task": task, **asdict(net)})
         rows.append(Row(task, outcomes, net, local))
     return rows
+
+
+def make_document(session: Session, name: str, tool: str, url: str) -> tuple[Path, str]:
+    """Path of a tool's document of a file, which names the address that is read, and why there is none.
+
+    It is made of the local file. What hangs is tried again: this is not what is measured here.
+    """
+    document = session.output / f"{name}.read.{tool}.lindi.json"
+    document.unlink(missing_ok=True)
+    arguments = [tool, str(session.file(name)), str(document), url]
+    python = session.python(session.tools[tool])
+    for _ in range(ATTEMPTS):
+        made = run(python, "benchmark.index_child", arguments, None, session.settings.limit, tool == OURS)
+        session.say({"what": "document", "file": name, "tool": tool}, made)
+        if not made.hung:
+            break
+    return document, made.error
 
 
 def read_once(session: Session, server: Server | None, name: str, tool: str, task: str, source: str) -> Run:

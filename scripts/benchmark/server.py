@@ -242,9 +242,11 @@ class _Service:
                 ahead = began + (position + length - start) / self.bandwidth - time.monotonic()
                 if ahead > 0:
                     await asyncio.sleep(ahead)
+            # Counted before they leave, so that no client is faster than the count.
+            entry.nbytes += length
             if position + length == stop:
-                entry.ended = time.monotonic()  # before the client can be told, so that no client is faster
-            entry.nbytes += await loop.sock_sendfile(sock, resource.file, position, length)
+                entry.ended = time.monotonic()
+            await loop.sock_sendfile(sock, resource.file, position, length)
 
     def find(self, name: str) -> _Resource | None:
         if name not in self.resources:

@@ -71,7 +71,9 @@ def text(value: Any) -> Any:
 def plain(values: Any) -> Any:
     """An array; strings as str."""
     array = np.asarray(values)
-    return np.array([text(v) for v in array.tolist()], object) if array.dtype.kind in "OST" else array
+    if array.dtype.kind not in "OST":
+        return array
+    return np.array([text(v) for v in array.ravel().tolist()], object).reshape(array.shape)
 
 
 def listing(access: Access, file: Any) -> Any:

@@ -196,9 +196,7 @@ def test_indexes_of_several_levels(tmp_path, libver, compression):
         for name, (shape, maxshape, _) in kinds.items():
             pad(file)
             values = np.arange(np.prod(shape), dtype="i4").reshape(shape)
-            file.create_dataset(
-                name, data=values, maxshape=maxshape, chunks=(1,) * len(shape), compression=compression
-            )
+            file.create_dataset(name, data=values, maxshape=maxshape, chunks=(1,) * len(shape), compression=compression)
     found = check(path)
     for name, (_, _, kind) in kinds.items():
         assert found[f"/{name}"] == (ChunkIndexKind.BTREE_1 if libver == "earliest" else kind)
@@ -208,7 +206,12 @@ def test_indexes_of_several_levels(tmp_path, libver, compression):
 def test_sparse_grown_and_shrunk(tmp_path, libver):
     path = tmp_path / "sparse.h5"
     with h5py.File(path, "w", libver=libver) as file:
-        for name, maxshape in (("fixed", (300, 400)), ("growing", (None, 400)), ("right", (300, None)), ("both", (None, None))):
+        for name, maxshape in (
+            ("fixed", (300, 400)),
+            ("growing", (None, 400)),
+            ("right", (300, None)),
+            ("both", (None, None)),
+        ):
             pad(file)
             dataset = file.create_dataset(name, (200, 300), "i4", maxshape=maxshape, chunks=(3, 2))
             for row, column in ((0, 0), (199, 299), (77, 120), (3, 250)):
@@ -290,7 +293,12 @@ def test_a_walk_stays_within_its_budget(wide, cache_bytes):
 def test_a_mount_makes_its_tables_from_memory(tmp_path, libver):
     path, document = tmp_path / "a.h5", tmp_path / "a.lindi.json"
     with h5py.File(path, "w", libver=libver) as file:
-        for name, maxshape in (("fixed", (80, 60)), ("growing", (None, 60)), ("right", (80, None)), ("both", (None, None))):
+        for name, maxshape in (
+            ("fixed", (80, 60)),
+            ("growing", (None, 60)),
+            ("right", (80, None)),
+            ("both", (None, None)),
+        ):
             values = np.random.default_rng(0).integers(0, 1 << 30, (80, 60))
             file.create_dataset(name, data=values, maxshape=maxshape, chunks=(2, 1), compression="gzip")
     lb.index(str(path)).save(str(document))

@@ -59,6 +59,9 @@ def make_hdf5(path: Path) -> None:
         file.create_dataset("table", data=_table(150_000, random), chunks=(10_000,), shuffle=True, compression="lzf")
         text = h5py.string_dtype()
         file.create_dataset("strings", data=_names(40_000), dtype=text, chunks=(5000,), compression="gzip")
+        file.create_dataset(
+            "strings lzf", data=_names(40_000), dtype=text, chunks=(5000,), compression="lzf", shuffle=True
+        )
         file.create_dataset("strings contiguous", data=_names(40_000), dtype=text)
         file.create_dataset("few strings", data=_names(2000), dtype=text, chunks=(500,))
         file.create_dataset("few strings contiguous", data=_names(2000), dtype=text)
@@ -326,6 +329,8 @@ STRINGS: dict[str, tuple[str, Any]] = {
     "a step": ("strings", np.s_[::9000]),
     "a list": ("strings", [3, 30_000]),
     "one": ("strings", 12_345),
+    "everything, lzf": ("strings lzf", ()),
+    "a list, lzf": ("strings lzf", [3, 30_000]),
     "everything, contiguous": ("strings contiguous", ()),
     "a slice, contiguous": ("strings contiguous", np.s_[7000:18_000]),
     "a step, contiguous": ("strings contiguous", np.s_[::9000]),

@@ -1,0 +1,108 @@
+"""Describe damaged HDF5 files, each by each route in a process of its own; one JSON line a file on stdout.
+
+``python corrupt_child.py SECONDS FOLDER``: for each .h5 file in the folder the outcome of plain h5py, of ``lindi_bridge.open`` and
+of an indexed document: a list of [question, answer] (the answer null where an error was raised), the error that ended
+it, or how the process died.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+import lindi_bridge as lb
+
+MOST_OBJECTS = 60
+MOST_BYTES = 1 << 20
+MOST_MEMORY = 6 << 30
+ROUTES = ("plain", "open", "index")
+
+
+def answer(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Exception:  # noqa: BLE001 (libhdf5's errors are of many kinds)
+        return None
+
+
+def value(thing: Any) -> str | None:
+    """Digest of the values of a dataset or attribute, unless there are too many of them."""
+    array = np.asarray(thing)
+    data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    return hashlib.sha256(data).hexdigest()
+
+
+def describe(file: h5py.File) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    pending, seen = ["/"], 0
+    while pending and seen < MOST_OBJECTS:
+        path = pending.pop()
+        seen += 1
+        thing = answer(lambda path=path: file[path])
+        kind = "group" if isinstance(thing, h5py.Group) else "dataset" if isinstance(thing, h5py.Dataset) else None
+        found.append((f"{path} kind", kind))
+        if thing is None:
+            continue
+        names = answer(lambda thing=thing: list(thing.attrs))
+        found.append((f"{path} attributes", names))
+        for name in (names or [])[:40]:
+            found.append((f"{path} @{name}", answer(lambda thing=thing, name=name: value(thing.attrs[name]))))
+        if kind == "group":
+            names = answer(lambda thing=thing: list(thing))
+            found.append((f"{path} names", names))
+            pending += [f"{path.rstrip('/')}/{name}" for name in names or []]
+        elif kind == "dataset":
+            found.append(
+                (f"{path} shape", answer(lambda thing=thing: repr((thing.shape, thing.maxshape, thing.chunks))))
+            )
+            found.append((f"{path} dtype", answer(lambda thing=thing: repr(thing.dtype))))
+            if answer(lambda thing=thing: thing.nbytes <= MOST_BYTES):
+                found.append((f"{path} values", answer(lambda thing=thing: value(thing[()]))))
+    return found
+
+
+def outcome(route: str, path: str) -> dict[str, Any]:
+    try:
+        if route == "index":
+            document = f"{path}.lindi.json"
+            lb.index(path).save(document)
+            path, route = document, "open"
+        with (h5py.File if route == "plain" else lb.open)(path) as file:
+            return {"answers": describe(file)}
+    except Exception as error:  # noqa: BLE001
+        names = [kind.__name__ for kind in type(error).__mro__]
+        return {"error": names, "message": str(error)[:300]}
+
+
+def in_a_process(seconds: int, route: str, path: str) -> dict[str, Any]:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        signal.alarm(seconds)
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        with os.fdopen(writer, "w") as stream:
+            stream.write(json.dumps(outcome(route, path)))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    _, status = os.waitpid(child, 0)
+    return json.loads(text) if status == 0 else {"died": os.waitstatus_to_exitcode(status)}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for file_path in sorted(map(str, Path(sys.argv[2]).glob("*.h5"))):
+        print(json.dumps({route: in_a_process(int(sys.argv[1]), route, file_path) for route in ROUTES}), flush=True)

@@ -1,0 +1,174 @@
+"""Damaged files: the walk always ends, within its budget; and what libhdf5 answers is what lindi_bridge answers."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import lindi_bridge
+from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.walk import structure_table, walk_structures
+from lindi_bridge.ranges import BytesReader
+
+SECONDS = 10
+CHILD = Path(__file__).with_name("corrupt_child.py")
+
+
+def _write(path, libver, userblock=0):
+    """A small file with much structure and little raw data."""
+    texts = [f"text {k}" for k in range(300)]
+    row = np.dtype([("n", "i4"), ("text", h5py.string_dtype())])
+    with h5py.File(path, "w", libver=(libver, "latest"), userblock_size=userblock) as file:
+        for number in range(12):
+            group = file.create_group(f"groups/group {number}", track_order=number % 2 == 0)
+            group.attrs["encoding-type"] = "a text"
+            for k in range(number):
+                group.attrs[f"attribute {k}"] = np.arange(k)
+        for name, maxshape in (
+            ("fixed", (40, 30)),
+            ("growing", (None, 30)),
+            ("right", (40, None)),
+            ("both", (None, None)),
+        ):
+            for compression in (None, "gzip"):
+                data = np.arange(1200, dtype="i2").reshape(40, 30)
+                file.create_dataset(
+                    f"data/{name} {compression}", data=data, maxshape=maxshape, chunks=(4, 3), compression=compression
+                )
+        many = file.create_group("many")
+        for number in range(200):
+            many[f"link {number}"] = h5py.SoftLink("/data")
+        file.create_dataset("long", data=np.arange(2000, dtype="u1"), maxshape=(None,), chunks=(1,))
+        file.create_dataset("texts", data=texts, dtype=h5py.string_dtype(), chunks=(50,), compression="gzip")
+        file.create_dataset("rows", data=np.array([(k, f"row {k}") for k in range(50)], row))
+        file["texts"].attrs["texts"] = texts[:30]
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory):
+    """Whole files by name, as bytes."""
+    folder = tmp_path_factory.mktemp("originals")
+    found = {}
+    for libver in ("earliest", "v108", "v110", "latest"):
+        for userblock in (0, 512):
+            _write(folder / "a.h5", libver, userblock)
+            found[f"{libver}-{userblock}"] = (folder / "a.h5").read_bytes()
+    return found
+
+
+def _places(data):
+    """Bytes that the walk reads, those of raw data left out: where damage matters to it."""
+    file = HDF5File(BytesReader(data), address="memory")
+    read = set()
+    held = file.held
+
+    def recording(start, length):
+        if length < 4096:
+            read.update(range(start, min(start + length, len(data))))
+        return held(start, length)
+
+    file.held = recording
+    walk_structures(file)
+    return sorted(read)
+
+
+def _damage(data, places, rng):
+    """Flip, zero or fill 1 to 40 bytes, or put another address in."""
+    damaged = bytearray(data)
+    for _ in range(rng.choice([1, 1, 1, 2, 5, 40])):
+        at = rng.choice(places)
+        kind = rng.randrange(5)
+        if kind == 0:
+            damaged[at] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            damaged[at] = rng.randrange(256)
+        elif kind == 2:
+            damaged[at : at + 8] = rng.choice([bytes(8), b"\xff" * 8])[: len(damaged) - at]
+        elif kind == 3:
+            damaged[at : at + 8] = rng.randrange(len(data)).to_bytes(8, "little")[: len(damaged) - at]
+        else:
+            other = rng.choice(places)
+            damaged[at : at + 8] = data[other : other + 8][: len(damaged) - at]
+    if rng.random() < 0.1:
+        del damaged[rng.randrange(1, len(damaged)) :]
+    return bytes(damaged)
+
+
+def _walk_ends(data):
+    reader = BytesReader(data)
+    file = HDF5File(reader, address="memory")
+    began = time.process_time()
+    structures = walk_structures(file)
+    for address in list(structures.tables)[:3]:
+        structure_table(file, address)
+    assert time.process_time() - began < SECONDS
+    assert reader.statistics.nbytes <= 2 * len(data) + 16 * 1024
+    file.close()
+
+
+@pytest.mark.parametrize("count", [250, pytest.param(2500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_walk_of_a_damaged_file_ends(originals, seed, count):
+    data = list(originals.values())[seed]
+    places, rng = _places(data), random.Random(seed)
+    for _ in range(count):
+        _walk_ends(_damage(data, places, rng))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_walk_of_noise_ends(originals, seed):
+    rng = random.Random(seed)
+    data = list(originals.values())[seed]
+    for length in (0, 7, 8, 100, 600, 5000, 60_000):
+        noise = rng.randbytes(length)
+        _walk_ends(noise)
+        _walk_ends(data[:length])
+        _walk_ends(data[:length] + noise)
+
+
+@pytest.mark.parametrize("count", [6, pytest.param(150, marks=pytest.mark.full)])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_libhdf5_answers_is_the_answer(originals, tmp_path, seed, count):
+    name, data = list(originals.items())[seed]
+    places, rng = _places(data), random.Random(1000 + seed)
+    paths = []
+    for number in range(count):
+        paths.append(tmp_path / f"{name}-{number:03d}.h5")
+        paths[-1].write_bytes(_damage(data, places, rng))
+    command = [sys.executable, str(CHILD), str(SECONDS), str(tmp_path)]
+    environment = {"PYTHONPATH": str(Path(lindi_bridge.__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS * count, env=environment)
+    assert done.returncode == 0, done.stderr
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(outcomes) == count
+    faults = [f"{p.name} {fault}" for p, o in zip(paths, outcomes, strict=True) for fault in _faults(o)]
+    assert faults == []
+
+
+def _faults(outcome):
+    """What lindi_bridge says otherwise than libhdf5, which it may not."""
+    plain = outcome["plain"]
+    if "died" in plain:
+        return  # libhdf5 itself does not end, or crashes
+    for route in ("open", "index"):
+        ours = outcome[route]
+        if "died" in ours:
+            yield f"{route}: died with {ours['died']}"
+        elif "error" in ours:
+            if route == "open" and "error" not in plain:
+                yield f"{route}: {ours}"
+        elif "error" in plain:
+            yield f"{route}: opened, but h5py says {plain}"
+        else:
+            answers = dict(map(tuple, ours["answers"]))
+            for question, expected in plain["answers"]:
+                if question in answers and answers[question] not in (expected, None):
+                    yield f"{route}: {question}: {answers[question]!r}, not {expected!r}"
