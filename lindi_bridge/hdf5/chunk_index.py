@@ -23,7 +23,7 @@ from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
 from lindi_bridge.hdf5.messages import ChunkIndexKind
 from lindi_bridge.model.chunks import ChunkTable, Int64Array, chunk_grid
 
-__all__ = ["ChunkTableError", "read_chunk_table"]
+__all__ = ["ChunkTableError", "read_chunk_table", "refuse_source_error"]
 
 _PROBE_LIMIT = 2_000_000
 _SAMPLES = 4
@@ -62,14 +62,16 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable
             return walked.table
         return _listed_table(dataset, file)
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, ChunkTableError) or (isinstance(error, SourceError) and not _is_damage(error)):
+        if isinstance(error, ChunkTableError):
             raise
+        refuse_source_error(error)
         raise ChunkTableError(f"libhdf5 cannot list the chunks: {error}") from error
 
 
-def _is_damage(error: SourceError) -> bool:
-    """Whether the file is to blame and not its source: an address in it lies after its end."""
-    return isinstance(error, EndOfFileError)
+def refuse_source_error(error: Exception) -> None:
+    """Raise an error that is the source's and not the file's; what is damaged in a file costs only that object."""
+    if isinstance(error, SourceError) and not isinstance(error, EndOfFileError):
+        raise error
 
 
 def _is_confirmed(walked: WalkedTable, dataset: h5d.DatasetID, file: HDF5File) -> bool:

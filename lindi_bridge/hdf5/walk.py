@@ -11,7 +11,7 @@ every dataset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import h5py
@@ -19,7 +19,7 @@ import numpy as np
 from h5py import h5d, h5g, h5i, h5l, h5o
 from h5py._objects import phil
 
-from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
+from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table, refuse_source_error
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
@@ -141,7 +141,10 @@ def walk_file(
     with file.record() as recorder:
         root = h5g.open(file_id, b"/")
         _walk_links(root, file, walk, tables, progress)
-        h5o.visit(root, lambda name: None)
+        try:
+            h5o.visit(root, lambda name: None)
+        except (OSError, RuntimeError, ValueError) as error:
+            refuse_source_error(error)  # a damaged object; whoever visits it later gets the same error
     walk.reads.update(recorder)
     for address, table in walk.tables.items():
         if isinstance(table, ChunkTable) and len(table):
@@ -161,14 +164,7 @@ def _walk_links(
     pending: list[h5g.GroupID] = [root]
     _read_attributes(root)
     while pending:
-        group = pending.pop()
-        for name in group:
-            if group.links.get_info(name).type != h5l.TYPE_HARD:
-                continue
-            try:
-                child = h5o.open(group, name)
-            except (KeyError, OSError, ValueError):
-                continue  # libhdf5 cannot open it; nor will whoever asks for it later
+        for child in _children(pending.pop()):
             address = header_address(child)
             if address in seen:
                 continue
@@ -188,14 +184,34 @@ def _walk_links(
                 progress(1)
 
 
+def _children(group: h5g.GroupID) -> Iterator[h5py.h5o.ObjectID]:
+    """The objects that hard links of a group name. What libhdf5 cannot list or open now, it cannot later either."""
+    try:
+        names = list(group)
+    except (OSError, RuntimeError, ValueError) as error:
+        refuse_source_error(error)
+        return
+    for name in names:
+        try:
+            if group.links.get_info(name).type == h5l.TYPE_HARD:
+                yield h5o.open(group, name)
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            refuse_source_error(error)
+
+
 def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
     """Read all attributes, for the heaps and dense storage behind them."""
     attributes = h5py.Group(obj).attrs if isinstance(obj, h5g.GroupID) else h5py.AttributeManager(h5py.HLObject(obj))
-    for name in attributes:
+    try:
+        names = list(attributes)
+    except (OSError, RuntimeError, ValueError) as error:
+        refuse_source_error(error)
+        return
+    for name in names:
         try:
             attributes[name]
-        except (OSError, TypeError, ValueError, RuntimeError, KeyError):
-            continue  # h5py cannot read it here, nor later
+        except (OSError, TypeError, ValueError, RuntimeError, KeyError) as error:
+            refuse_source_error(error)  # h5py cannot read it here, nor later
 
 
 def _first_chunk_reads(dataset: h5d.DatasetID, file: HDF5File, table: ChunkTable) -> set[tuple[int, int]]:
@@ -205,6 +221,9 @@ def _first_chunk_reads(dataset: h5d.DatasetID, file: HDF5File, table: ChunkTable
     """
     corner = table.coordinates()[0] * np.array(dataset.get_create_plist().get_chunk())
     with phil, file.probe({int(table.offset[0])}) as recorder:
-        dataset.read_direct_chunk(tuple(corner.tolist()))
+        try:
+            dataset.read_direct_chunk(tuple(corner.tolist()))
+        except (OSError, RuntimeError, ValueError, MemoryError, SystemError) as error:
+            refuse_source_error(error)  # a damaged index
         reads = set(recorder)
     return {(start, length) for start, length in reads if start != table.offset[0]}

@@ -26,6 +26,7 @@ import lindi_bridge as lb
 MOST_OBJECTS = 60
 MOST_BYTES = 1 << 20
 MOST_MEMORY = 6 << 30
+UNCERTAIN = "uncertain"
 ROUTES = ("plain", "open", "index")
 
 
@@ -41,6 +42,18 @@ def value(thing: Any) -> str | None:
     array = np.asarray(thing)
     data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
     return hashlib.sha256(data).hexdigest()
+
+
+def listing(dataset: h5py.Dataset) -> Any:
+    """Number and bytes of the chunks; UNCERTAIN where libhdf5 would leave a part of one uninitialised."""
+    if dataset.chunks is None:
+        return 0
+    found: list[Any] = []
+    dataset.id.chunk_iter(found.append)
+    whole = int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
+    if dataset.compression is None and any(chunk.size != whole for chunk in found):
+        return UNCERTAIN
+    return [dataset.id.get_num_chunks(), dataset.id.get_storage_size()]
 
 
 def describe(file: h5py.File) -> list[tuple[str, Any]]:
@@ -67,8 +80,11 @@ def describe(file: h5py.File) -> list[tuple[str, Any]]:
                 (f"{path} shape", answer(lambda thing=thing: repr((thing.shape, thing.maxshape, thing.chunks))))
             )
             found.append((f"{path} dtype", answer(lambda thing=thing: repr(thing.dtype))))
-            if answer(lambda thing=thing: thing.nbytes <= MOST_BYTES):
+            chunks = answer(lambda thing=thing: listing(thing))
+            found.append((f"{path} chunks", chunks))
+            if chunks != UNCERTAIN and answer(lambda thing=thing: thing.nbytes <= MOST_BYTES):
                 found.append((f"{path} values", answer(lambda thing=thing: value(thing[()]))))
+    found.append(("visit", answer(lambda: file.visititems(lambda name, thing: None) or "done")))
     return found
 
 
