@@ -134,6 +134,7 @@ def index(
     storage_options: Mapping[str, Any] | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    **timeouts: Any,
 ) -> Index:
     """Walk an HDF5 file and learn where everything in it lies.
 
@@ -153,6 +154,8 @@ def index(
         Raise if there is anything that the document cannot express.
     progress : callable, optional
         Called with the name of a stage and the number of objects done since.
+    **timeouts : float
+        ``connect_timeout``, ``read_timeout``, ``total_timeout`` of one request, in seconds.
 
     Returns
     -------
@@ -168,7 +171,7 @@ def index(
     IndexingError
         ``strict`` and there are problems; all of them are in the message.
     """
-    access = AccessOptions(headers=headers or {}, storage_options=storage_options or {})
+    access = AccessOptions(headers=headers or {}, storage_options=storage_options or {}, **timeouts)
     source = os.fspath(source) if isinstance(source, os.PathLike) else source
     reader = open_reader(source, access.reader_options(source if isinstance(source, str) else "", None))
     try:

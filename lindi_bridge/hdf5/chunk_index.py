@@ -61,7 +61,7 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable
         if walked is not None and _is_confirmed(walked, dataset, file):
             return walked.table
         return _listed_table(dataset, file)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:
         if isinstance(error, ChunkTableError):
             raise
         refuse_source_error(error)

@@ -259,9 +259,11 @@ class HDF5File(io.RawIOBase):
         caches = (self._metadata, self._ahead, self._demand)
         missing = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
         wanted = sum(r.length for r in missing)
-        merged = coalesce(missing, gap=gap, waste=max(int(wanted * waste), gap // 2), limit=_REQUEST)
-        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, _REQUEST)]
-        return [ByteRange(start, min(_REQUEST, stop - start)) for start, stop in starts]
+        # Pieces of a small cache must be small, or dropping one drops too much.
+        most = min(_REQUEST, max(_BLOCK, self.cache_bytes // 8))
+        merged = coalesce(missing, gap=gap, waste=max(int(wanted * waste), gap // 2), limit=most)
+        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, most)]
+        return [ByteRange(start, min(most, stop - start)) for start, stop in starts]
 
     def fetch(self, requests: Sequence[ByteRange]) -> None:
         """Make requests in one concurrent wave and keep the answers; does nothing while h5py's lock is held."""

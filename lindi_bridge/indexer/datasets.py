@@ -249,7 +249,9 @@ class DatasetIndexer:
             return replace(empty, inline={key: data})
         from numcodecs import Zlib
 
-        return replace(empty, filters=(*empty.filters, _ZLIB), inline={key: bytes(Zlib(level=_ZLIB["level"]).encode(data))})
+        return replace(
+            empty, filters=(*empty.filters, _ZLIB), inline={key: bytes(Zlib(level=_ZLIB["level"]).encode(data))}
+        )
 
     def _link(self, dataset: h5py.Dataset, path: str, plain: np.dtype[Any] | None) -> ArrayNode:
         shape = dataset.shape or (1,)

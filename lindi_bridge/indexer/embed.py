@@ -10,12 +10,11 @@ import numpy.typing as npt
 from h5py import h5d
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError
+from lindi_bridge.hdf5.decode import ChunkDecoder
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import (
     collection_addresses,
     collection_size,
-    decode_stored,
-    pipeline,
     stored_layout,
 )
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
@@ -131,14 +130,17 @@ def _read_descriptors(
     table = tables.get(address)
     blocks = []
     if isinstance(table, ChunkTable):
-        filters = pipeline(create)
-        for start, length, mask in zip(
-            table.offset.tolist(), table.nbytes.tolist(), table.filter_mask.tolist(), strict=True
-        ):
-            decoded = decode_stored(_read(file, start, length), filters, mask)
-            if decoded is None:
-                return None
-            blocks.append(collection_addresses(decoded, itemsize, offsets))
+        decoder = ChunkDecoder(create, itemsize)
+        try:
+            for start, length, mask in zip(
+                table.offset.tolist(), table.nbytes.tolist(), table.filter_mask.tolist(), strict=True
+            ):
+                decoded = decoder.decode(_read(file, start, length), mask)
+                if decoded is None:
+                    return None
+                blocks.append(collection_addresses(decoded, itemsize, offsets))
+        finally:
+            decoder.close()
         return _Strings(address, ranges, 0, blocks)
     rows = dataset.shape[0] if dataset.shape else 1
     step = max(1, _BLOCK_ROWS * rows // max(rows, int(np.prod(dataset.shape or (1,)))))

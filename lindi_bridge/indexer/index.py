@@ -64,7 +64,8 @@ def index_file(
     finally:
         h5py.File(file_id).close()
     metadata = metadata_ranges(walk.reads | set(opening), raw_offset, raw_nbytes, file.size)
-    embedded = union([*metadata, *plan.ranges])
+    # In a damaged file an address may lie after the end.
+    embedded = union(r for r in (*metadata, *plan.ranges) if r.stop <= file.size)
     identity = file.reader.identity()
     starts = _sample_starts(file.size)
     return tree, Snapshot(

@@ -163,6 +163,7 @@ def _faults(outcome):
         if "died" in ours:
             yield f"{route}: died with {ours['died']}"
         elif "error" in ours:
+            # A document is made of the whole file, which may be damaged where no question above goes.
             if route == "open" and "error" not in plain:
                 yield f"{route}: {ours}"
         elif "error" in plain:
