@@ -119,8 +119,13 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             str(self.name),
             filename,
             "bytes",
-            lambda address: open_reader(address, access.reader_options(address, None)),
+            lambda address: _opened(open_reader(address, access.reader_options(address, None))),
         )
+
+
+def _opened(reader: RangeReader) -> RangeReader:
+    reader.identity()  # a file that is not there is said now, with the name of the object
+    return reader
 
 
 class UnknownExtentDataset(Dataset):

@@ -11,7 +11,7 @@ import itertools
 
 import h5py
 import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5d, h5p, h5s, h5t, h5z
 
 __all__ = ["ChunkDecoder"]
 
@@ -36,9 +36,12 @@ class ChunkDecoder:
         self._file = h5py.File(f"chunk decoder {next(_numbers)}", "w", driver="core", backing_store=False)
         properties = h5p.create(h5p.DATASET_CREATE)
         properties.set_chunk(self._shape)
+        # Shuffle is not told the size of a variable-length type, so that it does nothing to one; here it would.
+        filters = [create.get_filter(position) for position in range(create.get_nfilters())]
+        self._positions = [k for k, f in enumerate(filters) if f[0] != h5z.FILTER_SHUFFLE or len(f[2])]
         self._dataset: h5d.DatasetID | None = None
         try:
-            for position in range(create.get_nfilters()):
+            for position in self._positions:
                 number, flags, values, _ = create.get_filter(position)
                 properties.set_filter(number, flags, values)
             space = h5s.create_simple(self._shape)
@@ -51,7 +54,8 @@ class ChunkDecoder:
         if self._dataset is None:
             return None
         try:
-            self._dataset.write_direct_chunk((0,) * len(self._shape), data, mask)
+            skipped = sum((mask >> position & 1) << k for k, position in enumerate(self._positions))
+            self._dataset.write_direct_chunk((0,) * len(self._shape), data, skipped)
             self._dataset.read(h5s.ALL, h5s.ALL, self._values, self._type)
         except (OSError, RuntimeError, ValueError):
             return None

@@ -88,9 +88,7 @@ def decode_stored(
             if not inflater.eof:
                 return None
         elif filter_id == _SHUFFLE:
-            size = values[0] if values else 0
-            if size < 1:
-                return None
+            size = values[0] if values else 1  # told no size, as for variable-length types, it does nothing
             whole = len(data) // size * size
             shuffled = np.frombuffer(data, np.uint8, whole).reshape(size, -1)
             data = shuffled.T.tobytes() + data[whole:]

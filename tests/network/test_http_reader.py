@@ -547,7 +547,8 @@ def test_the_server_as_a_program(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         env={**os.environ},
     ) as process:
-        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdin is not None
         url = json.loads(process.stdout.readline())["a.bin"]
         reader = HttpReader(url, options())
         assert reader.read_locked(5, 5) == DATA[5:10]

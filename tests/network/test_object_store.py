@@ -250,7 +250,7 @@ def test_expired_presigned_address(seaweed: Seaweed) -> None:
     url = obstore.sign(seaweed.store("priv"), "GET", KEY, timedelta(seconds=1))
     reader = HttpReader(url, options({}))
     until = time.monotonic() + 10
-    with pytest.raises(SourcePermissionError, match=r"expired.*source=") as caught:
+    with pytest.raises(SourcePermissionError, match=r"expired.*source=") as caught:  # noqa: PT012 - until it expires
         while time.monotonic() < until:
             reader.read_locked(3, 3)
             time.sleep(0.2)

@@ -238,7 +238,7 @@ def test_a_lying_section_is_refused(text, change, message):
     ],
 )
 def test_what_is_no_document(broken):
-    with pytest.raises(lb.DocumentError, match="not a reference document|broken JSON"):
+    with pytest.raises(lb.DocumentError, match=r"not a reference document|broken JSON"):
         parse_document(broken)
 
 

@@ -346,6 +346,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault == "stall":
                 raise _CutError
         self._send_range(entry, resource, fault)
+        return None
 
     def _send_range(self, entry: Request, resource: Resource, fault: str) -> None:
         size = resource.size - (fault == "truncated")
@@ -382,6 +383,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "close":
             headers["Connection"] = "close"
         self._send(entry, status, headers, body, fault, resource.seconds)
+        return None
 
     def _refuse(self, entry: Request, status: int, retry_after: str | None = None) -> None:
         headers = {"Content-Type": "application/xml"}
@@ -422,6 +424,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 owner.stopping.wait(pause)
         self.wfile.flush()
+        return None
 
 
 def main() -> None:

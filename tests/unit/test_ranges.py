@@ -168,7 +168,8 @@ def test_coalesce(ranges: list[ByteRange], gap: int, waste: int, limit: int) -> 
     # Each merged range begins and ends with wanted bytes, and holds no hole larger than the gap.
     unread = 0
     for r in merged:
-        assert r.start in wanted and r.stop - 1 in wanted
+        assert r.start in wanted
+        assert r.stop - 1 in wanted
         for byte in range(r.start, r.stop):
             unread = 0 if byte in wanted else unread + 1
             assert unread <= gap
