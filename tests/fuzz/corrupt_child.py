@@ -1,8 +1,8 @@
 """Describe damaged HDF5 files, each by each route in a process of its own; one JSON line a file on stdout.
 
 ``python corrupt_child.py SECONDS FOLDER``: for each .h5 file in the folder the outcome of plain h5py, of
-``lindi_bridge.open`` and of an indexed document: a list of [question, answer] (the answer null where an error was raised), the error that ended
-it, or how the process died.
+``lindi_bridge.open``, and of an indexed document: a list of [question, answer] (the answer null where an error was
+raised), the error that ended it, or how the process died.
 """
 
 from __future__ import annotations

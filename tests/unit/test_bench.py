@@ -359,7 +359,7 @@ def test_a_wrong_peer_is_marked():
     )
     text = read_bench.summary([row], list(row.outcomes))
     assert "0.100 **wrong**" in text
-    assert "| 4.00 | 2.00 |" in text  # the wrong one is not the best peer
+    assert "| 2.50 | 2.00 |" in text  # (1 + 4) / (1 + 1): the wrong one is not the best peer
     assert "not those of h5py" in read_bench.task_table(row)
 
 
