@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from lindi_bridge.errors import ReadOnlyError, SourceError
@@ -26,6 +27,7 @@ from lindi_bridge.ranges.lock import h5py_lock_is_held
 __all__ = ["EndOfFileError", "HDF5File"]
 
 _GAP = 64 * 1024
+_WIDEST_GAP = 128 * 1024
 _REQUEST = 8 * 1024 * 1024
 _BLOCK = 64 * 1024
 _READAHEAD = 4 * 1024 * 1024
@@ -236,7 +238,13 @@ class HDF5File(io.RawIOBase):
         return b"".join(pieces)
 
     def missing(
-        self, ranges: Iterable[ByteRange], *, page: int = 1, gap: int = _GAP, waste: float = 0.05
+        self,
+        ranges: Iterable[ByteRange],
+        *,
+        page: int = 1,
+        gap: int = _GAP,
+        waste: float = 0.05,
+        crowd: int = 1 << 62,
     ) -> list[ByteRange]:
         """The requests that bring what is not in memory yet.
 
@@ -250,6 +258,8 @@ class HDF5File(io.RawIOBase):
             Bytes. Holes up to this long are read through to save a request.
         waste : float
             What may be read in holes in all, as a share of what is wanted.
+        crowd : int
+            Number of requests beyond which wider holes are read through as well, the narrowest first.
         """
         inside = [
             ByteRange(begin := s // page * page, min(-(-(s + n) // page) * page, self.size) - begin)
@@ -262,6 +272,10 @@ class HDF5File(io.RawIOBase):
         # Pieces of a small cache must be small, or dropping one drops too much.
         most = min(_REQUEST, max(_BLOCK, self.cache_bytes // 8))
         merged = coalesce(missing, gap=gap, waste=max(int(wanted * waste), gap // 2), limit=most)
+        if len(merged) > crowd:
+            holes = sorted(right.start - left.stop for left, right in pairwise(merged))
+            wider = min(holes[len(merged) - crowd - 1], _WIDEST_GAP)
+            merged = coalesce(missing, gap=wider, waste=1 << 62, limit=most)
         starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, most)]
         return [ByteRange(start, min(most, stop - start)) for start, stop in starts]
 

@@ -26,6 +26,8 @@ _PAGE = 4096
 _GAP = 16 * 1024
 """Bytes. All holes up to this long are read through: between pages they are at most four times the pages."""
 _WASTE = _GAP / _PAGE
+_CROWD = 1024
+"""Requests of one wave beyond which a request costs more than the bytes of a wider hole: 16 rounds of 64."""
 _LONGEST = 64 * 1024 * 1024
 """Bytes of the longest single structure."""
 _MOST_FETCHED = 1024**3
@@ -171,7 +173,8 @@ class Waves:
         gap = _GAP
         while demands:
             wanted = [r for ranges in demands for r in ranges]
-            requests = self.file.missing(wanted, page=_PAGE, gap=gap, waste=_WASTE)
+            crowd = _CROWD if gap else 1 << 62
+            requests = self.file.missing(wanted, page=_PAGE, gap=gap, waste=_WASTE, crowd=crowd)
             if (nbytes := sum(r.length for r in requests)) <= self.budget:
                 if requests:
                     self.budget -= nbytes
