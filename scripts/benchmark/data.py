@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import anndata
 
 NAMES = ("S", "M", "ML", "N", "L")
+CHUNK = 256
+"""Values of a chunk of C10k and the like: 1 KiB, too much for kerchunk to copy into its document."""
 
 
 def file_name(name: str) -> str:
@@ -49,7 +51,7 @@ def make(name: str, folder: Path) -> Path:
     unfinished = path.with_name(f"unfinished-{path.name}")
     if chunk_count(name):
         with h5py.File(unfinished, "w") as file:
-            allocate(file, "many", chunk_count(name) * 64, 64, np.dtype("<i4"))
+            allocate(file, "many", chunk_count(name) * CHUNK, CHUNK, np.dtype("<i4"))
     elif name == "N":
         make_nwb(unfinished)
     elif name == "L":
