@@ -6,13 +6,13 @@ over its raw text tells that nobody edited it, at the speed of the disk.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lindi_bridge.document.refs import SOURCE_TEMPLATE, Entry, compact, write_refs
+from lindi_bridge.document.digest import canonical_of_refs, canonical_of_written, text_digest
+from lindi_bridge.document.refs import SOURCE_TEMPLATE, compact, write_refs
 from lindi_bridge.document.snapshot import snapshot_from_json, snapshot_to_json
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.model.nodes import ReferenceTree
@@ -73,11 +73,11 @@ def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: 
     generation_metadata : mapping
         Who made it; ``problems`` are added.
     """
-    entries = write_refs(tree, snapshot.url)
-    refs = "{" + ",\n".join(entry.text for entry in entries) + "}"
+    members = write_refs(tree, snapshot.url)
+    refs = "{" + ",\n".join([m if isinstance(m, str) else m.text() for m in members]) + "}"
     section = snapshot_to_json(snapshot)
     section["annotations"] = tree.annotations
-    section["refs"] = {"blake2b": _digest([refs]), "canonical": _written_digest(entries, snapshot.url)}
+    section["refs"] = {"blake2b": text_digest(refs), "canonical": canonical_of_written(members, snapshot.url)}
     problems = [{"path": p.path, "kind": p.kind, "message": p.message} for p in tree.problems]
     head = {
         "version": 1,
@@ -180,9 +180,9 @@ def _refs_match(section: Any, refs_text: str, templates: Mapping[str, str]) -> b
     digests = section.get("refs") if isinstance(section, dict) else None
     if not isinstance(digests, dict):
         raise DocumentError("the document's hdf5 section has no digests of refs")
-    if digests.get("blake2b") == _digest([refs_text]):
+    if digests.get("blake2b") == text_digest(refs_text):
         return True
-    return bool(digests.get("canonical") == _read_digest(_loads(refs_text), templates))
+    return bool(digests.get("canonical") == canonical_of_refs(_loads(refs_text), templates))
 
 
 def _loads(text: str) -> JSONObject:
@@ -193,38 +193,3 @@ def _loads(text: str) -> JSONObject:
     if not isinstance(refs, dict):
         raise DocumentError("the document's refs are not an object")
     return refs
-
-
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        digest.update(part.encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-# The canonical digest: entries in order of their keys, templates expanded, members of objects sorted.
-
-
-def _written_digest(entries: Iterable[Entry], url: str) -> str:
-    template, address = '"{{' + SOURCE_TEMPLATE + '}}"', compact(url)
-    lines = [
-        entry.text.replace(template, address, 1) if entry.is_chunk else _sorted_line(json.loads("{" + entry.text + "}"))
-        for entry in entries
-    ]
-    return _digest(line + "\n" for line in sorted(lines))
-
-
-def _read_digest(refs: JSONObject, templates: Mapping[str, str]) -> str:
-    expand = {"{{" + name + "}}": value for name, value in templates.items()}
-    lines = []
-    for key, value in refs.items():
-        if isinstance(value, list) and value and isinstance(value[0], str):
-            value = [expand.get(value[0], value[0]), *value[1:]]
-        elif isinstance(value, str) and key.rpartition("/")[2] in (".zarray", ".zattrs", ".zgroup"):
-            value = _loads(value)
-        lines.append(_sorted_line({key: value}))
-    return _digest(line + "\n" for line in sorted(lines))
-
-
-def _sorted_line(entry: JSONObject) -> str:
-    return json.dumps(entry, separators=(",", ":"), sort_keys=True)[1:-1]

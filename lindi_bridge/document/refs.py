@@ -11,11 +11,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.nodes import ArrayNode, GroupNode, Node, ReferenceTree, SoftLinkNode
 
-__all__ = ["SOURCE_TEMPLATE", "Entry", "compact", "inline_text", "write_refs"]
+__all__ = ["SOURCE_TEMPLATE", "ChunkMembers", "Member", "compact", "inline_text", "write_refs"]
 
 SOURCE_TEMPLATE = "u"
 """Name of the template that stands for the address of the source in every chunk reference."""
@@ -26,15 +25,40 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-class Entry(NamedTuple):
-    """One member of ``refs``: ``"key":value`` as JSON text, and whether it refers to a chunk of the source."""
+class ChunkMembers(NamedTuple):
+    """The members of ``refs`` that refer to the chunks of one array.
 
-    text: str
-    is_chunk: bool = False
+    Parameters
+    ----------
+    prefix : str
+        What their keys begin with: the path of the array and a slash.
+    table : ChunkTable
+        The chunks.
+    """
+
+    prefix: str
+    table: ChunkTable
+
+    def text(self) -> str:
+        """JSON text, one member a line; no object is made for a chunk but its line."""
+        start, table = compact(self.prefix)[:-1], self.table
+        columns = [map(str, column) for column in table.coordinates().T.tolist()]
+        keys = columns[0] if len(columns) == 1 else map(".".join, zip(*columns, strict=True))
+        middle = f'":["{{{{{SOURCE_TEMPLATE}}}}}",'
+        return ",\n".join(
+            [
+                f"{start}{key}{middle}{offset},{nbytes}]"
+                for key, offset, nbytes in zip(keys, table.offset.tolist(), table.nbytes.tolist(), strict=True)
+            ]
+        )
 
 
-def write_refs(tree: ReferenceTree, url: str) -> list[Entry]:
-    """The members of ``refs`` as JSON text.
+Member = str | ChunkMembers
+"""``"key":value`` as JSON text, or all chunks of an array."""
+
+
+def write_refs(tree: ReferenceTree, url: str) -> list[Member]:
+    """The members of ``refs``, in order.
 
     Parameters
     ----------
@@ -46,7 +70,7 @@ def write_refs(tree: ReferenceTree, url: str) -> list[Entry]:
     return [entry for path, node in tree.nodes.items() for entry in _entries(path, node, url)]
 
 
-def _entries(path: str, node: Node, url: str) -> Iterator[Entry]:
+def _entries(path: str, node: Node, url: str) -> Iterator[Member]:
     prefix = path.lstrip("/") + "/" if path != "/" else ""
     if isinstance(node, SoftLinkNode):
         yield _entry(prefix + ".zgroup", {"zarr_format": 2})
@@ -59,11 +83,11 @@ def _entries(path: str, node: Node, url: str) -> Iterator[Entry]:
         yield from _array_entries(prefix, node, url)
 
 
-def _entry(key: str, value: Any) -> Entry:
-    return Entry(f"{compact(key)}:{compact(value)}")
+def _entry(key: str, value: Any) -> str:
+    return f"{compact(key)}:{compact(value)}"
 
 
-def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Entry]:
+def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Member]:
     *filters, last = node.filters or (None,)
     # Zarr v2 has one place for the last codec; vlen-utf8 and json2 must stand among the filters.
     if last is not None and last["id"] in ("vlen-utf8", "json2", "shuffle", "fletcher32"):
@@ -92,17 +116,8 @@ def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Entry]:
         yield _entry(prefix + ".zattrs", attributes)
     for key, data in node.inline.items():
         yield _entry(prefix + key, inline_text(data))
-    if node.table is not None:
-        start = compact(prefix)[:-1]
-        table = node.table
-        keys = _chunk_keys(table.coordinates())
-        for key, offset, nbytes in zip(keys, table.offset.tolist(), table.nbytes.tolist(), strict=True):
-            yield Entry(f'{start}{key}":["{{{{{SOURCE_TEMPLATE}}}}}",{offset},{nbytes}]', True)
-
-
-def _chunk_keys(coordinates: np.ndarray[Any, Any]) -> Iterator[str]:
-    columns = [map(str, column) for column in coordinates.T.tolist()]
-    return map(".".join, zip(*columns, strict=True))
+    if node.table is not None and len(node.table):
+        yield ChunkMembers(prefix, node.table)
 
 
 def inline_text(data: bytes) -> str:
