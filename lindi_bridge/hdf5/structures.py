@@ -217,7 +217,8 @@ class StructureWalk:
             walked = yield from read_table(layout, space, self._superblock, self._waves)
             self.tables[address] = walked
             table = walked.table
-            if int(table.nbytes.sum()) <= _MOST_DESCRIPTORS:
+            limit = _MOST_DESCRIPTORS if dataset.stored and dataset.stored.offsets else _SMALL_VALUES
+            if int(table.nbytes.sum()) <= limit:
                 starts = (table.offset - self._waves.base).tolist()
                 stored = [ByteRange(*r) for r in zip(starts, table.nbytes.tolist(), strict=True)]
                 masks = table.filter_mask.tolist()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from h5py import h5d
+from h5py import h5d, h5s
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError
 from lindi_bridge.hdf5.decode import ChunkDecoder
@@ -77,11 +77,15 @@ def plan_embedding(
     budget = policy.budget(file.size)
     variable: list[tuple[h5d.DatasetID, list[ByteRange]]] = []
     for dataset in datasets:
-        ranges = _stored_ranges(dataset, tables)
-        if not ranges:
+        if not is_stored_here(dataset) or dataset.get_space().get_simple_extent_type() == h5s.NULL:
             continue
         itemsize, offsets = stored_layout(dataset.get_type())
         raw = int(np.prod(dataset.shape, dtype=np.int64)) * itemsize
+        if raw > policy.plain and not offsets:
+            continue
+        ranges = _stored_ranges(dataset, tables)
+        if not ranges:
+            continue
         if offsets:
             variable.append((dataset, ranges))
         elif raw <= policy.plain and (stored := sum(r.length for r in ranges)) <= budget:
@@ -105,8 +109,6 @@ def plan_embedding(
 
 def _stored_ranges(dataset: h5d.DatasetID, tables: Mapping[int, ChunkTable | ChunkTableError]) -> list[ByteRange]:
     """Where the raw data lie; empty for what is in the header, elsewhere, or nowhere."""
-    if not is_stored_here(dataset) or (not dataset.shape and dataset.get_offset() is None):
-        return []
     layout = dataset.get_create_plist().get_layout()
     if layout == h5d.CHUNKED:
         table = tables.get(header_address(dataset))

@@ -38,10 +38,18 @@ def metadata_ranges(
     exact = [ByteRange(start, length) for start, length in reads if length]
     pages = {page for start, length in exact for page in range(start // PAGE, (start + length - 1) // PAGE + 1)}
     around = union(ByteRange(p * PAGE, min(PAGE, file_size - p * PAGE)) for p in pages)
-    order = np.argsort(offset)
-    begins, ends = offset[order].tolist(), (offset + nbytes)[order].tolist()
+    begins, ends = _stretches(offset, nbytes)
     free = [part for run in around for part in _without(run, begins, ends)]
     return union([*exact, *free])
+
+
+def _stretches(offset: Int64Array, nbytes: Int64Array) -> tuple[list[int], list[int]]:
+    """First and last byte (exclusive) of raw data that lie directly one after the other, sorted."""
+    order = np.argsort(offset)
+    begins, ends = offset[order], np.maximum.accumulate((offset + nbytes)[order])
+    first = np.flatnonzero(np.concatenate([[True], begins[1:] > ends[:-1]])) if len(begins) else np.empty(0, np.int64)
+    last = np.concatenate([first[1:], [len(begins)]]) - 1 if len(begins) else first
+    return begins[first].tolist(), ends[last].tolist()
 
 
 def union(ranges: Iterable[ByteRange]) -> list[ByteRange]:
