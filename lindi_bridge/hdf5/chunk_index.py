@@ -60,7 +60,7 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable
     try:
         if walked is not None and _is_confirmed(walked, dataset, file):
             return walked.table
-        return _listed_table(dataset, file)
+        return _listed_table(dataset, file, walked)
     except (OSError, RuntimeError, ValueError, OverflowError) as error:
         if isinstance(error, ChunkTableError):
             raise
@@ -88,7 +88,7 @@ def _is_confirmed(walked: WalkedTable, dataset: h5d.DatasetID, file: HDF5File) -
     return bool((_probe(dataset, file, sampled, chunks, table.offset[rows]) == table.offset[rows]).all())
 
 
-def _listed_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
+def _listed_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable | None) -> ChunkTable:
     """The table as libhdf5 lists it, looked up chunk by chunk where the listing is not to be trusted."""
     chunks = dataset.get_create_plist().get_chunk()
     grid = chunk_grid(dataset.shape, chunks)
@@ -99,7 +99,8 @@ def _listed_table(dataset: h5d.DatasetID, file: HDF5File) -> ChunkTable:
     nbytes = np.array([c.size for c in found], np.int64)
     mask = np.array([c.filter_mask for c in found], np.int64)
     coordinates = np.array([c.chunk_offset for c in found], np.int64).reshape(len(found), len(grid)) // np.array(chunks)
-    if _may_be_misplaced(dataset):
+    has_array = walked is None or walked.kind == ChunkIndexKind.EXTENSIBLE_ARRAY
+    if has_array and _may_be_misplaced(dataset):
         listed = _probe(dataset, file, coordinates, chunks, offset)
         if (listed != offset).any():
             return _probed_table(dataset, file, grid, chunks, offset, nbytes, mask)
