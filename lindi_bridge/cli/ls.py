@@ -103,8 +103,8 @@ def _describe(name: str, obj: Any, long: bool) -> _Entry:
 def _address(obj: Any) -> Any:
     import h5py
 
-    info = h5py.h5o.get_info(obj.id)
-    return info.fileno, info.addr
+    info = h5py.h5g.get_objinfo(obj.id)  # h5o.get_info would read the whole index of a dataset
+    return info.fileno, info.objno
 
 
 def _line(entry: _Entry, long: bool) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import h5py
 from h5py import h5d, h5f, h5g, h5i, h5l, h5o, h5s
 
-from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.hdf5.walk import header_address, is_stored_here
 from lindi_bridge.model.snapshot import Departure
 
 __all__ = ["dataset_departure", "find_departures", "has_unknown_extent"]
@@ -54,11 +54,11 @@ def find_departures(file_id: h5f.FileID) -> list[Departure]:
 
 
 def _departures_below(root: h5g.GroupID) -> Iterator[Departure]:
-    seen = {h5o.get_info(root).addr}
+    seen = {header_address(root)}
     pending = [("", root)]
     while pending:
         parent, group = pending.pop()
-        for raw in group:
+        for raw in list(group):
             path = f"{parent}/{raw.decode('utf-8', 'surrogateescape')}"
             kind = group.links.get_info(raw).type
             if kind == h5l.TYPE_EXTERNAL:
@@ -70,7 +70,7 @@ def _departures_below(root: h5g.GroupID) -> Iterator[Departure]:
                 child = h5o.open(group, raw)
             except (KeyError, OSError, ValueError, RuntimeError):
                 continue  # whoever asks for it gets libhdf5's error
-            address = h5o.get_info(child).addr
+            address = header_address(child)
             if address in seen:
                 continue
             seen.add(address)

@@ -10,10 +10,10 @@ import h5py
 import numpy as np
 from h5py import h5d
 
-from lindi_bridge.hdf5.chunk_index import ChunkTableError
+from lindi_bridge.hdf5.chunk_index import ChunkTableError, refuse_source_error
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import pipeline
-from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.hdf5.walk import header_address, is_stored_here
 from lindi_bridge.indexer.dtypes import describe_dtype, fill_value, stored_dtype, zarr_dtype
 from lindi_bridge.indexer.filters import codec_configs
 from lindi_bridge.indexer.layout import contiguous_table, cut_contiguous
@@ -144,7 +144,7 @@ class DatasetIndexer:
         return self._chunked(dataset, create, empty) or self._inline_plain(dataset, empty, dtype, nbytes)
 
     def _chunked(self, dataset: h5py.Dataset, create: Any, empty: ArrayNode) -> ArrayNode | None:
-        table = self._tables.get(h5py.h5o.get_info(dataset.id).addr)
+        table = self._tables.get(header_address(dataset.id))
         if not isinstance(table, ChunkTable):
             return None
         masks = np.unique(table.filter_mask)
@@ -272,6 +272,7 @@ class DatasetIndexer:
         try:
             return dataset[()]
         except (OSError, TypeError, ValueError, RuntimeError) as error:
+            refuse_source_error(error)
             raise NotExpressibleError("unreadable", f"h5py cannot read the values: {error}") from error
 
     @staticmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from h5py import h5d, h5s
+from h5py import h5d, h5i, h5s
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError
 from lindi_bridge.hdf5.decode import ChunkDecoder
@@ -128,6 +128,7 @@ def _read_descriptors(
 ) -> _Strings | None:
     """Collections that each stored block points to; None where the blocks cannot be decoded here."""
     create, address = dataset.get_create_plist(), header_address(dataset)
+    base = int(h5i.get_file_id(dataset).get_create_plist().get_userblock())  # addresses in the file leave it out
     itemsize, offsets = stored_layout(dataset.get_type())
     table = tables.get(address)
     blocks = []
@@ -140,7 +141,7 @@ def _read_descriptors(
                 decoded = decoder.decode(_read(file, start, length), mask)
                 if decoded is None:
                     return None
-                blocks.append(collection_addresses(decoded, itemsize, offsets))
+                blocks.append(base + collection_addresses(decoded, itemsize, offsets))
         finally:
             decoder.close()
         return _Strings(address, ranges, 0, blocks)
@@ -150,7 +151,7 @@ def _read_descriptors(
     row_nbytes = len(data) // rows
     for row in range(0, rows, step):
         block = data[row * row_nbytes : (row + step) * row_nbytes]
-        blocks.append(collection_addresses(block, itemsize, offsets))
+        blocks.append(base + collection_addresses(block, itemsize, offsets))
     return _Strings(address, ranges, step, blocks)
 
 

@@ -10,15 +10,19 @@ from typing import Any
 import h5py
 from h5py import h5g, h5i, h5l, h5o
 
+from lindi_bridge.hdf5.chunk_index import refuse_source_error
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.hdf5.walk import Walk
+from lindi_bridge.hdf5.walk import Walk, header_address
 from lindi_bridge.indexer.datasets import DatasetIndexer, InlinePolicy, NotExpressibleError
 from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, encode_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
 
 __all__ = ["index_tree"]
+
+_DAMAGE = (KeyError, OSError, ValueError, RuntimeError)
+"""What h5py raises for something in the file that libhdf5 cannot make sense of."""
 
 JSONValue = Any
 
@@ -89,34 +93,47 @@ class _TreeIndexer:
 
     def _find_objects(self) -> None:
         """Give every object its canonical path, the first that depth-first order meets."""
-        self._paths[h5o.get_info(self._root.id).addr] = "/"
+        self._paths[header_address(self._root.id)] = "/"
         pending: list[tuple[str, Any]] = [("/", self._root.id)]
         while pending:
             path, obj = pending.pop()
             self._objects.append((path, obj))
             if isinstance(obj, h5g.GroupID):
                 # Pushed in reverse, so that they are taken in the group's own order.
-                pending.extend(reversed([self._child(path, obj, name) for name in obj]))
+                pending.extend(reversed([self._child(path, obj, name) for name in self._names(path, obj)]))
+
+    def _names(self, path: str, group: h5g.GroupID) -> list[bytes]:
+        try:
+            return list(group)
+        except _DAMAGE as error:
+            refuse_source_error(error)
+            self._problem(path, "unreadable", f"libhdf5 cannot list its members: {error}")
+            return []
 
     def _child(self, parent: str, group: h5g.GroupID, raw: bytes) -> tuple[str, Any]:
         name = raw.decode("utf-8", "surrogateescape")
         path = posixpath.join(parent, name)
-        kind = group.links.get_info(raw).type
+        try:
+            kind = group.links.get_info(raw).type
+            value: Any = group.links.get_val(raw) if kind in (h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL) else None
+            child = h5o.open(group, raw) if kind == h5l.TYPE_HARD else None
+        except _DAMAGE as error:
+            refuse_source_error(error)
+            self._problem(path, "unreadable", f"libhdf5 cannot open it: {error}")
+            return path, None
         if kind == h5l.TYPE_SOFT:
-            target = group.links.get_val(raw).decode("utf-8", "surrogateescape")
+            target = value.decode("utf-8", "surrogateescape")
             self._links[path] = SoftLinkNode(posixpath.normpath(posixpath.join(parent, target)))
             return path, None
         if kind == h5l.TYPE_EXTERNAL:
-            filename, target = (part.decode("utf-8", "surrogateescape") for part in group.links.get_val(raw))
+            filename, target = (part.decode("utf-8", "surrogateescape") for part in value)
             self.departures.append(Departure(path, "external_link", (filename,)))
             self._problem(path, "external_link", f"a link to {target} in another file: {filename}")
             return path, None
-        try:
-            child = h5o.open(group, raw)
-        except (KeyError, OSError, ValueError, RuntimeError) as error:
-            self._problem(path, "unreadable", f"libhdf5 cannot open it: {error}")
+        if child is None:
+            self._problem(path, "unreadable", "a link of a kind that h5py does not know")
             return path, None
-        address = h5o.get_info(child).addr
+        address = header_address(child)
         if address in self._paths:
             self._links[path] = SoftLinkNode(self._paths[address])
             return path, None
@@ -152,10 +169,17 @@ class _TreeIndexer:
         manager = h5py.AttributeManager(h5py.HLObject(obj))
         plain: dict[str, JSONValue] = {}
         typed: dict[str, JSONValue] = {}
-        for name in manager:
+        try:
+            names = list(manager)
+        except _DAMAGE as error:
+            refuse_source_error(error)
+            self._problem(path, "attribute", f"libhdf5 cannot list its attributes: {error}")
+            return plain
+        for name in names:
             try:
                 value, annotation = encode_attribute(manager, name, self._reference)
-            except (OSError, TypeError, ValueError, RuntimeError, KeyError) as error:
+            except (*_DAMAGE, TypeError) as error:
+                refuse_source_error(error)
                 self._problem(path, "attribute", f"attribute {name!r} cannot be expressed: {error}")
                 continue
             if value is not ABSENT:

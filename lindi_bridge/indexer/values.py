@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 from h5py import h5r, h5s
 
+from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.dtypes import describe_dtype
 
 __all__ = ["ABSENT", "RESERVED_ATTRIBUTES", "ReferenceEncoder", "encode_attribute", "encode_element"]
@@ -46,7 +47,7 @@ class ReferenceEncoder:
         target = h5r.dereference(reference, self._root.id)
         if target is None:
             raise ValueError("the reference points to nothing")
-        path = self._path_of(h5py.h5o.get_info(target).addr)
+        path = self._path_of(header_address(target))
         if path is None:
             raise ValueError("the reference points to an object without a name")
         attributes = h5py.AttributeManager(h5py.HLObject(target))
