@@ -15,6 +15,7 @@ from lindi_bridge import __version__
 from lindi_bridge.client.file import File
 from lindi_bridge.client.mount import HEAD, AccessOptions, open_file_object, open_source
 from lindi_bridge.client.plan import read_plan
+from lindi_bridge.client.rebuild import finish
 from lindi_bridge.client.verify import fingerprint
 from lindi_bridge.document.document import dump_document
 from lindi_bridge.errors import DocumentError, IndexingError, LeavesFileError
@@ -204,7 +205,8 @@ def open(name: Any, mode: str = "r", **options: Any) -> File:
     **options
         ``source``: where the bytes are now, if not at the address in the document. ``headers``,
         ``storage_options``, ``credentials_for``: how to get access. ``cache_bytes``: bytes held in memory.
-        ``allow_external``: open companion files outside the folder of a local source. Chunk cache options of
+        ``allow_external``: open companion files outside the folder of a local source. ``prefer="annotations"``: build
+        the file anew from the document's metadata, although it carries what opens it as it is. Chunk cache options of
         :class:`h5py.File`.
 
     Returns
@@ -239,6 +241,7 @@ def hdf5_file(name: Any, *, allow_external: bool = False, **options: Any) -> HDF
         name = name._text(name.url).encode("utf-8")
     file = open_file_object(name, AccessOptions(**options))
     try:
+        finish(file)
         if not allow_external:
             _refuse_departures(file)
     except BaseException:

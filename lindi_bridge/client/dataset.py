@@ -11,10 +11,18 @@ import numpy as np
 from lindi_bridge.client.companions import open_companion
 from lindi_bridge.client.dimensions import DimensionManager
 from lindi_bridge.client.elsewhere import read_from_companions
+from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.slabs import read_in_slabs
-from lindi_bridge.client.wrapping import Wrapped, open_companion_file, register, register_unknown_extent, wrap
+from lindi_bridge.client.wrapping import (
+    Wrapped,
+    open_companion_file,
+    our_class,
+    register,
+    register_unknown_extent,
+    wrap,
+)
 from lindi_bridge.errors import LeavesFileError
 from lindi_bridge.ranges import RangeReader, h5py_lock_is_held, open_reader
 
@@ -31,13 +39,19 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return self._read(args, new_dtype)  # closed: h5py says so
         plan = self._plan
         if plan.leaves_file:
-            return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
+            return self._read_elsewhere(plan, args, new_dtype)
         whole = self._fetch(plan, args)
         if whole is not None:
             out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
             if out is not None:
                 return out
         return self._read(args, new_dtype)
+
+    def _read_elsewhere(self, plan: ReadPlan, args: Any, new_dtype: Any) -> Any:
+        if plan.linked:
+            target = linked_dataset(self, self._file_object, our_class(h5py.File))
+            return target[args] if new_dtype is None else target.astype(new_dtype)[args]
+        return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
         if new_dtype is None:
@@ -60,7 +74,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         plan = self._plan
         selection = () if source_sel is None else source_sel
         if plan.leaves_file:
-            values = read_from_companions(self, selection, None, self._companion_file, self._companion_bytes)
+            values = self._read_elsewhere(plan, selection, None)
             dest[() if dest_sel is None else dest_sel] = values
             return
         whole = self._fetch(plan, selection)

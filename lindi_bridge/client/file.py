@@ -17,6 +17,7 @@ import h5py
 from lindi_bridge.client.dataset import Dataset
 from lindi_bridge.client.group import Group
 from lindi_bridge.client.mount import AccessOptions, open_file_object
+from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.wrapping import Wrapped, register, register_reopen
 from lindi_bridge.errors import LeavesFileError, ReadOnlyError
 from lindi_bridge.hdf5.file import HDF5File
@@ -124,6 +125,8 @@ def plain(obj: Any) -> Any:
     """
     if isinstance(obj, Dataset) and obj._plan.leaves_file:
         raise LeavesFileError(f"{obj._file_object.address}: {obj.name} has its values in other files; read it as it is")
+    if isinstance(obj, Wrapped) and not isinstance(obj, Dataset):
+        complete(obj._file_object)  # what plain h5py opens below is not seen here any more
     for cls in type(obj).__mro__:
         if cls in (h5py.File, h5py.Group, h5py.Dataset, h5py.Datatype):
             return cls(obj.id)

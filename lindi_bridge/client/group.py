@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import h5py
+from h5py import h5g
 
 from lindi_bridge.client.companions import MissingCompanionError, external_target
+from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.views import ItemsViewHDF5, ValuesViewHDF5
 from lindi_bridge.client.wrapping import Wrapped, open_companion_file, our_class, register, wrap
 from lindi_bridge.errors import LeavesFileError, ReadOnlyError
@@ -29,6 +31,8 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
         """Retrieve an object, its class, or its link; see :meth:`h5py.Group.get`."""
         outside = self._outside(name, follow_last=not getlink)
         if outside is None:
+            if getclass and not getlink and "pending" in self._file_object.properties:
+                self._open_whole(name)
             found = super().get(name, default, getclass=getclass, getlink=getlink, **options)
             if getclass and not getlink:
                 return our_class(found)
@@ -39,6 +43,13 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
             if getclass:
                 raise
             return default
+
+    def _open_whole(self, name: Any) -> None:
+        """Have the chunks of a dataset put in: for its class alone h5py has libhdf5 read its whole chunk index."""
+        try:
+            wrap(super().get(name), self._file_object)
+        except (KeyError, OSError, RuntimeError, TypeError, ValueError):
+            return  # whoever asks for the class is told
 
     def __contains__(self, name: Any) -> bool:
         # As in h5py, a link itself is there whether or not its target is.
@@ -98,13 +109,25 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
             raise LeavesFileError(
                 f"{self._file_object.address}: copying the targets of external links is not supported"
             )
+        complete(self._file_object)
         return super().copy(source, dest, name, **options)
 
     # The names are gathered first and the function called after, without h5py's lock: it may read, and reading
     # under the lock cannot fetch ahead.
     def _visited_names(self) -> list[str]:
         names: list[str] = []
-        super().visit(names.append)
+        if "pending" not in self._file_object.properties:
+            super().visit(names.append)
+            return names
+        # libhdf5 would read every chunk index on the way, also those that are not complete.
+        seen = {int(h5g.get_objinfo(self.id).objno[0])}
+        for name in self._visited_links():
+            if not isinstance(super().get(name, getlink=True), h5py.HardLink):
+                continue
+            address = int(h5g.get_objinfo(self.id, name.encode("utf-8", "surrogateescape")).objno[0])
+            if address not in seen:
+                seen.add(address)
+                names.append(name)
         return names
 
     def _visited_links(self) -> list[str]:

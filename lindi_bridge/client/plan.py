@@ -45,7 +45,9 @@ class ReadPlan:
     itemsize : int
         Stored bytes of an element.
     leaves_file : bool
-        The values lie in other files (virtual dataset, external storage).
+        The values lie in other files (virtual dataset, external storage, a dataset that a document links to).
+    linked : bool
+        They are those of a dataset of another HDF5 file, which the document names.
     chunks : tuple of int, optional
         Chunk shape.
     table : ChunkTable, optional
@@ -59,6 +61,7 @@ class ReadPlan:
     shape: tuple[int, ...]
     itemsize: int
     leaves_file: bool = False
+    linked: bool = False
     chunks: tuple[int, ...] | None = None
     table: ChunkTable | None = None
     offset: int | None = None
@@ -180,6 +183,8 @@ def read_plan(dataset: h5d.DatasetID, file: HDF5File) -> ReadPlan:
 
 
 def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan:
+    if address in file.properties.get("linked", ()):
+        return ReadPlan((), 1, leaves_file=True, linked=True)
     if not is_stored_here(dataset):
         return ReadPlan((), 1, leaves_file=_leaves_file(dataset))
     if dataset.get_space().get_simple_extent_type() == h5s.NULL:

@@ -46,7 +46,7 @@ def read_in_slabs(
     """
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
-    if not items or axes is None:
+    if not items or axes is None or _is_odd_mask(args, len(plan.shape)):
         return None
     plain = h5py.Dataset(dataset.id, readonly=True)
     dtype = np.dtype(plain.dtype if new_dtype is None else new_dtype)
@@ -131,6 +131,12 @@ def _spelled_out(args: Any, rank: int) -> list[Any]:
         position = len(items) - 1
     items[position : position + 1] = [slice(None)] * (rank - len(items) + 1)
     return items
+
+
+def _is_odd_mask(args: Any, rank: int) -> bool:
+    """``dataset[..., mask]`` of one axis, which h5py refuses."""
+    given = [a for a in (args if isinstance(args, tuple) else (args,)) if not isinstance(a, str)]
+    return rank == 1 and len(given) > 1 and any(getattr(a, "dtype", None) == np.bool_ for a in given)
 
 
 def _can_be_cut(item: Any, axis: AxisSelection) -> bool:

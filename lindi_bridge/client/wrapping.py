@@ -10,6 +10,7 @@ import h5py
 
 from lindi_bridge.client.companions import open_companion
 from lindi_bridge.client.mount import AccessOptions
+from lindi_bridge.client.rebuild import complete
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.file import HDF5File
 
@@ -48,7 +49,10 @@ def wrap(obj: Any, file: HDF5File) -> Any:
     """Give an object that h5py made our class; everything else is returned as it is."""
     cls = _CLASSES.get(type(obj))
     if cls is not None:
-        unknown = isinstance(obj, h5py.Dataset) and has_unknown_extent(obj.id)
+        unknown = False
+        if isinstance(obj, h5py.Dataset):
+            unknown = has_unknown_extent(obj.id)
+            complete(file, obj.id)
         obj.__class__ = _UNKNOWN_EXTENT[0] if unknown else cls
         obj._file_object = file
     return obj

@@ -14,7 +14,7 @@ from lindi_bridge.hdf5.chunk_index import ChunkTableError, refuse_source_error
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import pipeline
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
-from lindi_bridge.indexer.dtypes import describe_dtype, fill_value, stored_dtype, zarr_dtype
+from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, fill_value, stored_dtype, zarr_dtype
 from lindi_bridge.indexer.filters import codec_configs
 from lindi_bridge.indexer.layout import contiguous_table, cut_contiguous
 from lindi_bridge.indexer.values import ReferenceEncoder, encode_element
@@ -285,9 +285,13 @@ class DatasetIndexer:
         if create.get_layout() in (h5d.CONTIGUOUS, h5d.COMPACT):
             annotation["layout"] = "contiguous" if create.get_layout() == h5d.CONTIGUOUS else "compact"
         if create.get_nfilters():
-            annotation["filters"] = [[number, list(values)] for number, values in pipeline(create)]
+            found = [create.get_filter(k) for k in range(create.get_nfilters())]
+            annotation["filters"] = [[number, list(values), flags] for number, flags, values, _ in found]
         if dataset.chunks:
             annotation["chunks"] = list(dataset.chunks)
+        stored = encoded_type(dataset.id.get_type(), dataset.dtype)
+        if stored is not None:
+            annotation["type"] = stored
         return annotation
 
     @staticmethod

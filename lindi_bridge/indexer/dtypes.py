@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from h5py import h5t
 
-__all__ = ["contains_references", "describe_dtype", "fill_value", "stored_dtype", "zarr_dtype"]
+__all__ = ["contains_references", "describe_dtype", "encoded_type", "fill_value", "stored_dtype", "zarr_dtype"]
 
 JSONValue = Any
 
@@ -104,3 +104,12 @@ def describe_dtype(dtype: np.dtype[Any]) -> JSONValue:
             "itemsize": dtype.itemsize,
         }
     return dtype.str
+
+
+def encoded_type(type_id: h5t.TypeID, dtype: np.dtype[Any]) -> str | None:
+    """The stored type (``H5Tencode``, base64) where h5py would make another one of the dtype; else None."""
+    try:
+        same = h5t.py_create(dtype, logical=True) == type_id
+    except (TypeError, ValueError):
+        same = False
+    return None if same else base64.standard_b64encode(type_id.encode()).decode("ascii")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import posixpath
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,9 +14,9 @@ from h5py import h5g, h5i, h5l, h5o
 from lindi_bridge.hdf5.chunk_index import refuse_source_error
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.hdf5.walk import Walk, header_address
+from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
 from lindi_bridge.indexer.datasets import DatasetIndexer, InlinePolicy, NotExpressibleError
-from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, encode_attribute
+from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, encode_attribute, typed_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
 
@@ -82,6 +83,9 @@ class _TreeIndexer:
         self._datasets = DatasetIndexer(file, walk.tables, self._reference, policy)
 
     def run(self) -> None:
+        block = self._root.file.userblock_size
+        if block:
+            self._annotate("/", userblock=block)
         for path, obj in self._objects:
             node = self._links.get(path) or self._node(path, obj)
             if node is not None:
@@ -123,11 +127,15 @@ class _TreeIndexer:
             return path, None
         if kind == h5l.TYPE_SOFT:
             target = value.decode("utf-8", "surrogateescape")
-            self._links[path] = SoftLinkNode(posixpath.normpath(posixpath.join(parent, target)))
+            absolute = posixpath.normpath(posixpath.join(parent, target))
+            self._links[path] = SoftLinkNode(absolute)
+            if absolute != target:
+                self._annotate(path, soft=target)
             return path, None
         if kind == h5l.TYPE_EXTERNAL:
             filename, target = (part.decode("utf-8", "surrogateescape") for part in value)
             self.departures.append(Departure(path, "external_link", (filename,)))
+            self._annotate(path, external_link=[filename, target])
             self._problem(path, "external_link", f"a link to {target} in another file: {filename}")
             return path, None
         if child is None:
@@ -136,6 +144,7 @@ class _TreeIndexer:
         address = header_address(child)
         if address in self._paths:
             self._links[path] = SoftLinkNode(self._paths[address])
+            self._annotate(path, hard=True)
             return path, None
         self._paths[address] = path
         return path, child
@@ -148,9 +157,12 @@ class _TreeIndexer:
         kind = h5i.get_type(obj)
         if kind == h5i.DATATYPE:
             self._problem(path, "committed_datatype", "a committed datatype; Zarr has no place for it")
+            self._annotate(path, committed=base64.standard_b64encode(obj.encode()).decode("ascii"))
+            self._attributes(path, obj, in_annotation=True)
             return None
         attributes = self._attributes(path, obj)
         if kind == h5i.GROUP:
+            self._annotate_group(path, obj)
             return GroupNode(attributes)
         dataset = h5py.Dataset(obj)
         departure = dataset_departure(obj, path)
@@ -161,11 +173,31 @@ class _TreeIndexer:
         except NotExpressibleError as error:
             self._problem(path, error.kind, str(error))
             return None
-        if annotation:
-            self.tree.annotations.setdefault(path, {}).update(annotation)
+        if departure is None and not is_stored_here(obj):
+            self._problem(
+                path, "virtual_dataset", "a virtual dataset over this same file: its values are kept, not its mappings"
+            )
+        stored = obj.get_type()
+        if stored.committed():
+            annotation["committed_type"] = self._paths.get(h5o.get_info(stored).addr)
+        order = obj.get_create_plist().get_attr_creation_order()
+        if order:
+            annotation["attribute_order"] = order
+        self._annotate(path, **annotation)
         return replace(node, attributes={**attributes, **node.attributes})
 
-    def _attributes(self, path: str, obj: Any) -> dict[str, JSONValue]:
+    def _annotate(self, path: str, **annotation: JSONValue) -> None:
+        if annotation:
+            self.tree.annotations.setdefault(path, {}).update(annotation)
+
+    def _annotate_group(self, path: str, group: h5g.GroupID) -> None:
+        """The order of links and attributes, where the group records it."""
+        create = group.get_create_plist()
+        order = [create.get_link_creation_order(), create.get_attr_creation_order()]
+        if any(order):
+            self._annotate(path, order=order)
+
+    def _attributes(self, path: str, obj: Any, in_annotation: bool = False) -> dict[str, JSONValue]:
         manager = h5py.AttributeManager(h5py.HLObject(obj))
         plain: dict[str, JSONValue] = {}
         typed: dict[str, JSONValue] = {}
@@ -182,12 +214,16 @@ class _TreeIndexer:
                 refuse_source_error(error)
                 self._problem(path, "attribute", f"attribute {name!r} cannot be expressed: {error}")
                 continue
-            if value is not ABSENT:
+            if in_annotation and value is not ABSENT:
+                annotation = (annotation or typed_attribute(manager, name)) | {"value": value}
+            elif value is not ABSENT:
                 plain[name] = value
             if annotation is not None:
                 typed[name] = annotation
         if typed:
-            self.tree.annotations.setdefault(path, {})["attributes"] = typed
+            self._annotate(path, attributes=typed)
+        if obj.get_create_plist().get_attr_creation_order():
+            self._annotate(path, attributes_in_order=[*manager])
         return plain
 
     def _problem(self, path: str, kind: str, message: str) -> None:

@@ -11,9 +11,16 @@ import numpy as np
 from h5py import h5r, h5s
 
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.dtypes import describe_dtype
+from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type
 
-__all__ = ["ABSENT", "RESERVED_ATTRIBUTES", "ReferenceEncoder", "encode_attribute", "encode_element"]
+__all__ = [
+    "ABSENT",
+    "RESERVED_ATTRIBUTES",
+    "ReferenceEncoder",
+    "encode_attribute",
+    "encode_element",
+    "typed_attribute",
+]
 
 JSONValue = Any
 
@@ -114,6 +121,8 @@ def _encode_scalar(value: Any) -> JSONValue:
         return int(value)
     if isinstance(value, (float, np.floating)):
         number = float(value)
+        if number == number and type(value)(number) != value:  # a long double
+            return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
         if number != number:
             return "NaN"
         if number in (np.inf, -np.inf):
@@ -122,6 +131,17 @@ def _encode_scalar(value: Any) -> JSONValue:
     if isinstance(value, (complex, np.complexfloating)):
         return [_encode_scalar(value.real), _encode_scalar(value.imag)]
     return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
+
+
+def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, JSONValue]:
+    """The type and shape of an attribute."""
+    attribute_id = attributes.get_id(name)
+    dtype, shape = attribute_id.dtype, attribute_id.shape
+    annotation: dict[str, JSONValue] = {"dtype": describe_dtype(dtype), "shape": None if shape is None else list(shape)}
+    stored = encoded_type(attribute_id.get_type(), dtype)
+    if stored is not None:
+        annotation["type"] = stored
+    return annotation
 
 
 def encode_attribute(
@@ -140,13 +160,13 @@ def encode_attribute(
     value = attributes[name]
     attribute_id = attributes.get_id(name)
     dtype, shape = attribute_id.dtype, attribute_id.shape
-    annotation: dict[str, JSONValue] = {"dtype": describe_dtype(dtype), "shape": None if shape is None else list(shape)}
+    annotation = typed_attribute(attributes, name)
     if isinstance(value, h5py.Empty):
         return ABSENT, annotation
     encoded = _encode_array(value, dtype, shape, reference)
     if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
         return ABSENT, annotation | {"value": encoded}
-    return encoded, None if _is_default(dtype, shape, encoded) else annotation
+    return encoded, None if "type" not in annotation and _is_default(dtype, shape, encoded) else annotation
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceEncoder) -> JSONValue:
@@ -171,7 +191,11 @@ def _is_plain(dtype: np.dtype[Any], encoded: JSONValue) -> bool:
         return isinstance(encoded, dict) and encoded["_REFERENCE"]["path"] is not None
     if dtype.kind in "OS":
         return h5py.check_string_dtype(dtype) is not None and _only_plain_strings(encoded)
-    return dtype.kind in "biuf" and dtype.subdtype is None
+    return dtype.kind in "biuf" and dtype.subdtype is None and not _holds_base64(encoded)
+
+
+def _holds_base64(encoded: JSONValue) -> bool:
+    return any(map(_holds_base64, encoded)) if isinstance(encoded, list) else isinstance(encoded, dict)
 
 
 def _only_plain_strings(encoded: JSONValue) -> bool:
