@@ -15,6 +15,7 @@ from lindi_bridge.ranges import ByteRange
 __all__ = ["ExtentCache", "missing_ranges"]
 
 _clock = itertools.count()
+_UNREAD = 1 << 60
 
 
 class _Extent:
@@ -25,11 +26,12 @@ class _Extent:
     def __init__(self, start: int, data: memoryview) -> None:
         self.start = start
         self.data = data
-        self.used = next(_clock)
+        # What was fetched ahead and not read yet is dropped last, or fetching the next slab would drop this one.
+        self.used = _UNREAD + next(_clock)
 
 
 class ExtentCache:
-    """Disjoint pieces of one file, the least recently used dropped first.
+    """Disjoint pieces of one file, the least recently used dropped first, those that were never used last.
 
     Parameters
     ----------

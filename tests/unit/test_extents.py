@@ -57,6 +57,16 @@ def test_the_least_recently_used_goes_first():
     cache = ExtentCache(30)
     for start in (0, 100, 200):
         cache.add([(start, FILE[start : start + 10])])
-    assert cache.find(0) is not None
+    for start in (100, 200, 0):
+        assert cache.find(start) is not None
+    cache.add([(300, FILE[300:310])])
+    assert [k for k in (0, 100, 200, 300) if cache.find(k) is not None] == [0, 200, 300]
+
+
+def test_what_was_not_read_yet_goes_last():
+    cache = ExtentCache(30)
+    for start in (0, 100, 200):
+        cache.add([(start, FILE[start : start + 10])])
+    assert cache.find(100) is not None
     cache.add([(300, FILE[300:310])])
     assert [k for k in (0, 100, 200, 300) if cache.find(k) is not None] == [0, 200, 300]
