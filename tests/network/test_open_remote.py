@@ -483,7 +483,8 @@ def test_small_elements_of_an_h5ad_ask_nothing(remotes: dict[str, Remote]) -> No
     remote = remotes["a.h5ad"]
     with remote.open() as file, h5py.File(remote.path) as local:
         for path in ("var/_index", "var/length", "uns/nested/list", "uns/a text", "obs/type/categories"):
-            assert _same(file[path][()], local[path][()])
+            leaf = f"{path}/values" if isinstance(local[path], h5py.Group) else path  # newer anndata: with a mask
+            assert _same(file[leaf][()], local[leaf][()])
         assert remote.server.requests == 0
 
 
