@@ -116,7 +116,10 @@ def index_once(session: Session, server: Server, name: str, tool: str, remote: b
     def once() -> Run:
         python = session.python(session.tools[tool])
         counted = server if remote else None
-        return run(python, "benchmark.index_child", arguments, counted, session.settings.limit, tool == OURS)
+        done = run(python, "benchmark.index_child", arguments, counted, session.settings.limit, tool == OURS)
+        if done.result.get("misses") and not done.error:
+            done.error = f"libhdf5 asked {done.result['misses']} times for what the walk had not read"
+        return done
 
     outcome = session.repeated(label, once)
     return Result(name, remote, tool, outcome, facts(output) if output.exists() and not outcome.error else None)
