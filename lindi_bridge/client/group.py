@@ -10,6 +10,7 @@ import h5py
 from h5py import h5g
 
 from lindi_bridge.client.companions import MissingCompanionError, external_target
+from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.views import ItemsViewHDF5, ValuesViewHDF5
 from lindi_bridge.client.wrapping import Wrapped, open_companion_file, our_class, register, wrap
@@ -116,10 +117,11 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
     # under the lock cannot fetch ahead.
     def _visited_names(self) -> list[str]:
         names: list[str] = []
-        if "pending" not in self._file_object.properties:
+        fetch_names_below(self, self._file_object, all_levels=True)
+        if "heaps" in self._file_object.properties:  # a document holds all that libhdf5 reads on its way
             super().visit(names.append)
             return names
-        # libhdf5 would read every chunk index on the way, also those that are not complete.
+        # libhdf5 would read every chunk index, over the network or before it is complete.
         seen = {int(h5g.get_objinfo(self.id).objno[0])}
         for name in self._visited_links():
             if not isinstance(super().get(name, getlink=True), h5py.HardLink):
@@ -132,6 +134,7 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
 
     def _visited_links(self) -> list[str]:
         names: list[str] = []
+        fetch_names_below(self, self._file_object, all_levels=True)
         super().visit_links(names.append)
         return names
 

@@ -1,8 +1,8 @@
 """From an address to a file object under h5py: the document's embedded bytes, the rest from its source.
 
 A document is *mounted*: its ``hdf5`` section serves the metadata from memory. One without a usable section is
-*rebuilt* from its annotations. Neither asks the source anything. An HDF5 file without a document is read over the
-network as it is asked for.
+*rebuilt* from its annotations. Neither asks the source anything. Of an HDF5 file without a document, names and
+attributes are fetched when it is opened, level by level, and the rest as it is asked for.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import os
 from typing import Any
 
 from lindi_bridge.client.access import AccessOptions
+from lindi_bridge.client.names import fetch_names
 from lindi_bridge.client.rebuild import rebuild
 from lindi_bridge.client.sources import HEAD, locate, open_located, open_source
 from lindi_bridge.document.document import Document, parse_document
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import ByteRange, RangeReader, open_reader, strip_secrets
+from lindi_bridge.ranges import ByteRange, RangeReader, is_local, open_reader, strip_secrets
 
 __all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source"]
 
@@ -64,6 +65,8 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
     assert file is not None
     if name:
         file.properties["companion_of"] = name
+    if not (name and is_local(name)):
+        fetch_names(file)
     return file
 
 

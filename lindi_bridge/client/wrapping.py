@@ -10,6 +10,7 @@ import h5py
 
 from lindi_bridge.client.companions import open_companion
 from lindi_bridge.client.mount import AccessOptions
+from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.client.rebuild import complete
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.file import HDF5File
@@ -53,6 +54,8 @@ def wrap(obj: Any, file: HDF5File) -> Any:
         if isinstance(obj, h5py.Dataset):
             unknown = has_unknown_extent(obj.id)
             complete(file, obj.id)
+        elif isinstance(obj, h5py.Group):
+            fetch_names_below(obj, file)
         obj.__class__ = _UNKNOWN_EXTENT[0] if unknown else cls
         obj._file_object = file
     return obj

@@ -74,23 +74,30 @@ class StructureWalk:
     ----------
     waves : Waves
         The scheduler over the file.
+    data : bool
+        Whether to go on to what datasets hold: chunk tables, small values, strings. Otherwise the walk is one of
+        names, headers and attributes.
     """
 
-    def __init__(self, waves: Waves) -> None:
+    def __init__(self, waves: Waves, *, data: bool = True) -> None:
         self.tables: dict[int, WalkedTable] = {}
         """Chunk tables by address of the dataset's object header, relative to the superblock as libhdf5 reports it."""
         self._waves = waves
+        self._data = data
         self._superblock = Superblock(UNDEFINED)
         self._values_left = waves.budget // 2
         self._decoded_left = _MOST_DECODED
 
-    def run(self) -> None:
-        """Walk everything below the superblock."""
-        self._waves.start(self._begin())
+    def run(self, address: int | None = None) -> None:
+        """Walk everything below an object, given by the address of its header; by default, the root group."""
+        self._waves.start(self._begin(address))
         self._waves.run()
 
-    def _begin(self) -> Visit[None]:
+    def _begin(self, address: int | None) -> Visit[None]:
         self._superblock = yield from read_superblock(self._waves)
+        if address is not None:
+            self._start_object(address)
+            return
         self._start_object(self._superblock.root)
         if self._superblock.root_group is not None:
             self._start_group(*self._superblock.root_group)
@@ -105,7 +112,7 @@ class StructureWalk:
         messages = yield from read_messages(address)
         for message in messages:
             self._waves.start(self._message(message))
-        if any(message.kind == MessageKind.LAYOUT for message in messages):
+        if self._data and any(message.kind == MessageKind.LAYOUT for message in messages):
             dataset = yield from _read_dataset(messages)
             yield from self._dataset(address, dataset)
 

@@ -26,7 +26,16 @@ from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Waves
 from lindi_bridge.model.chunks import ChunkTable
 
-__all__ = ["Structures", "Walk", "header_address", "is_stored_here", "structure_table", "walk_file", "walk_structures"]
+__all__ = [
+    "Structures",
+    "Walk",
+    "header_address",
+    "is_stored_here",
+    "structure_table",
+    "walk_file",
+    "walk_names",
+    "walk_structures",
+]
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,30 @@ def walk_structures(file: HDF5File) -> Structures:
     walk = StructureWalk(waves)
     walk.run()
     return Structures(walk.tables, waves.waves, tuple(waves.problems))
+
+
+def walk_names(file: HDF5File, budget: int, header_address: int | None = None) -> bool:
+    """Bring into memory what names, headers and attributes lie in, level by level, and nothing of the data.
+
+    A hint, as :func:`walk_structures` is; the same must hold for h5py's lock.
+
+    Parameters
+    ----------
+    file : HDF5File
+        The file object.
+    budget : int
+        Bytes to fetch at the most. What lies deepest is left out.
+    header_address : int, optional
+        Object to begin at, as :func:`header_address` tells it; the root group by default.
+
+    Returns
+    -------
+    bool
+        Whether the budget was enough.
+    """
+    waves = Waves(file, budget=budget)
+    StructureWalk(waves, data=False).run(header_address)
+    return not waves.was_cut_off
 
 
 def structure_table(file: HDF5File, header_address: int, *, fetch: bool = False) -> WalkedTable | None:

@@ -76,20 +76,24 @@ class Waves:
         Where bytes come from and where they are kept.
     fetch : bool
         Whether the source may be read; otherwise visits see only what is in memory.
+    budget : int
+        Bytes that may be fetched at the most.
     """
 
-    def __init__(self, file: HDF5File, *, fetch: bool = True) -> None:
+    def __init__(self, file: HDF5File, *, fetch: bool = True, budget: int = _MOST_FETCHED) -> None:
         self.file = file
         self.base = 0
         """File address of the superblock, from which addresses in the file count (user block)."""
-        self.budget = min(2 * file.size + _GAP, _MOST_FETCHED, file.cache_bytes) if fetch else 0
+        self.budget = min(2 * file.size + _GAP, budget, file.cache_bytes) if fetch else 0
         """Bytes that may still be fetched. More than the cache holds would be dropped again."""
         self.waves = 0
         """Waves so far in which something was fetched."""
+        self.was_cut_off = False
+        """Whether something was left out because the budget was used up."""
         self.problems: list[str] = []
         """Why visits ended early (the first hundred)."""
         self._fetches = fetch
-        self._handed_out = min(16 * file.size, _MOST_HANDED_OUT) + 1024
+        self._handed_out = min(16 * file.size, 4 * budget, _MOST_HANDED_OUT) + 1024
         self._visits = 0
         self._seen: set[tuple[str, int]] = set()
         self._ready: deque[tuple[Visit[Any], Sequence[ByteRange] | None]] = deque()
@@ -181,6 +185,7 @@ class Waves:
                     self.waves += 1
                     self.file.fetch(requests)
                 return
+            self.was_cut_off = True
             if gap:
                 gap = 0
                 demands.sort(key=lambda ranges: sum(r.length for r in ranges))
