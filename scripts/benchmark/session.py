@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from peers.environments import ENVIRONMENTS, interpreter, versions
+
 import lindi_bridge
 from benchmark import data, floor, report
-from benchmark.environments import ENVIRONMENTS, interpreter, versions
 from benchmark.runner import Phase, Run
 from benchmark.server import Server, Traffic
 
@@ -98,16 +99,17 @@ class Session:
         with open(self.settings.log, "a") as log:
             log.write(json.dumps(record) + "\n")
 
-    def header(self, capacity: str) -> str:
-        """Versions, machine and server, for the top of the tables."""
+    def header(self, capacity: str | None = None) -> str:
+        """Versions, machine and, where one takes part, the server, for the top of the tables."""
         settings = self.settings
         named = [f"lindi_bridge {lindi_bridge.__version__}"]
         for name in dict.fromkeys(tool.environment for tool in self.tools.values() if tool.environment):
             named.append(versions(self._interpreters[name], ENVIRONMENTS[name].named))
         rate = f"{settings.bandwidth / 1e6:g} MB/s a connection" if settings.bandwidth else "no limit of bandwidth"
+        server = f"* **Server:** {settings.latency * 1000:g} ms before each answer, {rate}; {capacity}"
         return "\n".join(
             [
-                f"* **Server:** {settings.latency * 1000:g} ms before each answer, {rate}; {capacity}",
+                *([] if capacity is None else [server]),
                 f"* **Machine:** {report.machine()}",
                 f"* **Versions:** {'; '.join(named)}",
                 f"* **Repetitions:** {settings.repeat}, median; once where a run takes more than {LONG:g} s",

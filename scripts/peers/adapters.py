@@ -79,18 +79,50 @@ def open_with_kerchunk(path: Path) -> tuple[Any, list[str]]:
     return ZarrGroup(group), warned
 
 
-def open_with_lindi_bridge(path: Path) -> tuple[Any, list[str]]:
-    """Our own index and client."""
+def open_with_virtualizarr(path: Path) -> tuple[Any, list[str]]:
+    """VirtualiZarr's manifests, read by zarr through VirtualiZarr's own store: no JSON of its holds nested groups."""
+    import zarr
+    from obspec_utils.registry import ObjectStoreRegistry
+    from obstore.store import LocalStore
+    from virtualizarr.parsers import HDFParser
+
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store = HDFParser(links_and_references=True)(f"file://{path}", registry)
+    group = zarr.open_group(store, mode="r", zarr_format=3)
+    return ZarrGroup(group), [str(warning.message) for warning in caught]
+
+
+def open_by_mount(path: Path) -> tuple[Any, list[str]]:
+    """Our own index and client, as they come."""
     import lindi_bridge
 
-    document = path.with_suffix(".lindi.json")
-    lindi_bridge.index(str(path)).save(str(document))
-    return lindi_bridge.open(str(document)), []
+    return lindi_bridge.open(_written(path)), []
 
 
-OPENERS = {"lindi_bridge": open_with_lindi_bridge, "lindi": open_with_lindi, "kerchunk": open_with_kerchunk}
+def open_by_annotations(path: Path) -> tuple[Any, list[str]]:
+    """Our own index and client, which leaves the embedded HDF5 metadata aside."""
+    import lindi_bridge
 
-_VERSIONS_OF = ("lindi", "kerchunk", "zarr", "h5py", "numpy")
+    return lindi_bridge.open(_written(path), prefer="annotations"), []
+
+
+def _written(path: Path) -> Path:
+    from builders.documents import write_document
+
+    return write_document(path)
+
+
+OURS = {"mount": open_by_mount, "annotations": open_by_annotations}
+OPENERS = {
+    **OURS,
+    "lindi": open_with_lindi,
+    "kerchunk": open_with_kerchunk,
+    "virtualizarr": open_with_virtualizarr,
+}
+
+_VERSIONS_OF = ("lindi", "kerchunk", "virtualizarr", "zarr", "h5py", "numpy")
 
 
 def versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import h5py
-from adapters import OPENERS, versions
+from adapters import OPENERS, OURS, versions
 from builders.features import BAD, SkipFeature, make
 from values import compare_values
 
@@ -21,7 +21,7 @@ _ORDER = (("value", "different"), ("read", "refused"), ("error", "refused"), ("m
 
 
 def measure(implementation: str, feature: str, folder: Path) -> dict[str, str | bool]:
-    """The verdict about one feature: equal, metadata, different, missing, refused or untested, and why."""
+    """The verdict about one feature: equal, metadata, different, missing, listed, refused or untested, and why."""
     try:
         path = make(feature, folder)
     except SkipFeature as reason:
@@ -34,19 +34,24 @@ def measure(implementation: str, feature: str, folder: Path) -> dict[str, str | 
     if feature in BAD:
         return {"verdict": "different", "why": "opened without an error"}
     with h5py.File(path, "r") as expected:
-        findings = _compare(implementation, expected, actual)
+        if implementation in OURS:
+            return _measure_ours(implementation, path, expected, actual)
+        findings = [(finding.kind, " ".join(finding)) for finding in compare_values(expected, actual)]
     verdict = {"verdict": _judge([kind for kind, _ in findings]), "why": "; ".join(text for _, text in findings[:3])}
     return verdict | ({"warned": True} if warned else {})
 
 
-def _compare(implementation: str, expected: h5py.File, actual: object) -> list[tuple[str, str]]:
-    """Our own file is held to the strict comparator, the peers to values."""
-    if implementation == "lindi_bridge":
-        from builders.compare import compare_files
+def _measure_ours(implementation: str, path: Path, expected: h5py.File, actual: object) -> dict[str, str | bool]:
+    """Our own files are held to the strict comparator; annotations say nothing of how a file stores its chunks."""
+    from builders.compare import compare_files
+    from builders.documents import unlisted
 
-        return [(difference.kind, str(difference)) for difference in compare_files(expected, actual)]
-    findings = compare_values(expected, actual)
-    return [(finding.kind, " ".join(finding)) for finding in findings]
+    differences = compare_files(expected, actual, storage=implementation == "mount")
+    document = path.with_name(path.name + ".lindi.json")
+    rest = unlisted(differences, document) if implementation == "annotations" else differences
+    why = "; ".join(str(difference) for difference in (rest or differences)[:3])
+    verdict = _judge([difference.kind for difference in rest])
+    return {"verdict": "listed" if verdict == "equal" and differences else verdict, "why": why}
 
 
 def _judge(kinds: list[str]) -> str:

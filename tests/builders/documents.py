@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import lindi_bridge as lb
+from builders.compare import Difference
 
 
 def write_document(source: Path) -> Path:
@@ -12,3 +15,17 @@ def write_document(source: Path) -> Path:
     document = source.with_name(source.name + ".lindi.json")
     lb.index(str(source)).save(str(document))
     return document
+
+
+def unlisted(differences: Iterable[Difference], document: Path) -> list[Difference]:
+    """Differences at objects that the document does not list, but for those that follow from a listed one's absence."""
+    differences = list(differences)
+    problems = {p["path"] for p in json.loads(document.read_text())["generationMetadata"]["problems"]}
+    missing = any(d.kind == "missing" for d in differences)
+    out = []
+    for difference in differences:
+        path = difference.path.partition(" ")[0].partition("@")[0].partition("[")[0]
+        of_parent = missing and path == "/" and difference.kind in ("value", "order")
+        if path.partition(".")[0] not in problems and path not in problems and not of_parent:
+            out.append(difference)
+    return out

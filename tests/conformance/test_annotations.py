@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from builders.compare import compare_files
-from builders.documents import write_document
+from builders.documents import unlisted, write_document
 from builders.features import BAD, COMPANIONS, FEATURES, SkipFeature, make
 
 import lindi_bridge as lb
@@ -33,19 +33,6 @@ def workshop(tmp_path_factory):
         return made[name]
 
     return source_and_document
-
-
-def unlisted(differences, document):
-    """Differences at objects that the document does not list, and those that follow from a listed object's absence."""
-    problems = {p["path"] for p in json.loads(document.read_text())["generationMetadata"]["problems"]}
-    missing = any(d.kind == "missing" for d in differences)
-    out = []
-    for difference in differences:
-        path = difference.path.partition(" ")[0].partition("@")[0].partition("[")[0]
-        of_parent = missing and path == "/" and difference.kind in ("value", "order")
-        if path.partition(".")[0] not in problems and path not in problems and not of_parent:
-            out.append(difference)
-    return out
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -18,9 +18,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from benchmark import data, documents, environments, floor, index_bench, needs, read_bench, report, runner, tasks  # noqa: E402
+from benchmark import data, documents, floor, index_bench, needs, read_bench, report, runner, tasks  # noqa: E402
 from benchmark.server import Server, Traffic, longest_chain  # noqa: E402
 from benchmark.session import Session, Settings, middle  # noqa: E402
+from peers.environments import ENVIRONMENTS  # noqa: E402
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmark is for Linux")
 
@@ -370,7 +371,7 @@ def test_medians():
 
 def test_every_peer_has_an_environment():
     for tool in [*index_bench.TOOLS.values(), *read_bench.TOOLS.values()]:
-        assert tool.environment in {"", *environments.ENVIRONMENTS}
+        assert tool.environment in {"", *ENVIRONMENTS}
 
 
 # -- all of it -----------------------------------------------------------------------------------------------------
