@@ -1,6 +1,6 @@
 """LINDI itself reads our documents, and we read those that it writes: M, N, a file of pynwb, every feature that it can.
 
-Takes LINDI 0.4.6 in an environment of its own, made at its first use, and the files of ``scripts/bench``: the long tests.
+Takes LINDI 0.4.6 in an environment of its own, made at its first use, and the files of ``scripts/bench``: long tests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from builders.compare import compare_files
-from builders.features import BAD, COMPANIONS, FEATURES, SkipFeature, make
+from builders.features import BAD, COMPANIONS, SkipFeature, make
 
 import lindi_bridge as lb
 
