@@ -118,10 +118,11 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
     def _visited_names(self) -> list[str]:
         names: list[str] = []
         fetch_names_below(self, self._file_object, all_levels=True)
-        if "heaps" in self._file_object.properties:  # a document holds all that libhdf5 reads on its way
+        properties = self._file_object.properties
+        if "pending" not in properties and "names_fetched" not in properties:
             super().visit(names.append)
             return names
-        # libhdf5 would read every chunk index, over the network or before it is complete.
+        # libhdf5 would read every chunk index, before it is complete or over the network.
         seen = {int(h5g.get_objinfo(self.id).objno[0])}
         for name in self._visited_links():
             if not isinstance(super().get(name, getlink=True), h5py.HardLink):

@@ -20,6 +20,7 @@ _BUDGET = 8 * 1024 * 1024
 
 def fetch_names(file: HDF5File) -> None:
     """Fetch what names and attributes of a file just opened lie in, as far as the budget goes."""
+    file.properties["names_fetched"] = True
     if not walk_names(file, _BUDGET):
         file.properties["walked"] = set()
 

@@ -320,7 +320,7 @@ def test_an_interrupt_ends_quietly_and_leaves_nothing(here):
     with h5py.File("far.h5", "w") as file:
         for n in range(300):
             file[f"{n}/d"] = np.arange(8000.0)
-    with RangeServer(latency=0.3) as server:
+    with RangeServer(latency=3) as server:
         url = server.add("far.h5", here / "far.h5")
         with program("index", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             end = time.monotonic() + 30
