@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+from servers.range_server import RangeServer
 
 # No test depends on how fast the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(autouse=True)
+def _garbage_is_collected_between_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    """While a server runs in this process, garbage is collected between tests only: its threads must not."""
+    if RangeServer.running and not request.node.get_closest_marker("collects"):
+        gc.disable()
+    else:
+        gc.enable()
+    yield
+    gc.enable()

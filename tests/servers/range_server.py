@@ -15,6 +15,7 @@ As a program, for a subprocess: ``python range_server.py --latency 0.05 FILE...`
 from __future__ import annotations
 
 import argparse
+import gc
 import gzip
 import hashlib
 import json
@@ -137,6 +138,9 @@ class RangeServer:
         PEM file with a private key and a certificate; the server then speaks https.
     """
 
+    running = 0
+    """Servers of this process that run."""
+
     def __init__(
         self,
         latency: float = 0.0,
@@ -170,6 +174,10 @@ class RangeServer:
             self._scheme = "https"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
+        RangeServer.running += 1
+        # A client may wait for this server while it holds h5py's lock. Were garbage collected in a thread of the server
+        # at that moment, and an object of h5py in it, both would wait for ever. (See also tests/conftest.py.)
+        gc.disable()
 
     def __enter__(self) -> RangeServer:
         return self
@@ -220,6 +228,10 @@ class RangeServer:
 
     def close(self) -> None:
         """Stop, and close all connections."""
+        if not self.stopping.is_set():
+            RangeServer.running -= 1
+            if not RangeServer.running:
+                gc.enable()
         self.stopping.set()
         self._server.shutdown()
         self._thread.join()

@@ -233,6 +233,7 @@ def test_strangers_may_name_only_network_addresses(source: str) -> None:
         open_reader(source, ReaderOptions(restricted=True))
 
 
+@pytest.mark.collects
 @pytest.mark.usefixtures("slow_memory")
 def test_asynchronous_files_under_h5py_lock() -> None:
     phil = pytest.importorskip("h5py")._objects.phil

@@ -275,6 +275,7 @@ def test_waves_are_refused_under_h5py_lock() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.collects
 def test_collection_is_paused_and_none_is_running_elsewhere() -> None:
     running, release, entered = threading.Event(), threading.Event(), threading.Event()
 
