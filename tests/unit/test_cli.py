@@ -324,7 +324,7 @@ def test_an_interrupt_ends_quietly_and_leaves_nothing(here):
         url = server.add("far.h5", here / "far.h5")
         with program("index", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             end = time.monotonic() + 30
-            while server.requests < 3 and time.monotonic() < end:
+            while server.in_flight < 3 and time.monotonic() < end:
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=30)
