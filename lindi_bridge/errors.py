@@ -16,6 +16,7 @@
     ├── ReadOnlyError (ValueError, OSError) a write was asked of a read-only file
     ├── UnsupportedSchemeError (ValueError) no reader for this kind of address
     ├── IndexingError (ValueError)          ``strict=True`` and objects that a document cannot express
+    ├── ElementError (ValueError)           an element of an AnnData file is not what it says, or not the kind needed
     └── MissingDependencyError (ImportError)
 
 Each class is also the builtin that users of h5py or zarr catch in the same place. Messages name the
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 __all__ = [
     "DocumentError",
+    "ElementError",
     "IndexingError",
     "LeavesFileError",
     "LindiBridgeError",
@@ -80,7 +82,16 @@ class NotHDF5Error(LindiBridgeError, OSError):
 
 
 class DocumentError(LindiBridgeError, ValueError):
-    """A reference document is broken, hostile, or cannot be used in the way asked for."""
+    """A reference document is broken, hostile, or cannot be used in the way asked for.
+
+    Attributes
+    ----------
+    faults : tuple of (str, str)
+        Path of an object and what is wrong with it: all that the message names, and what it has no room for. Empty
+        where the fault is none of single objects.
+    """
+
+    faults: tuple[tuple[str, str], ...] = ()
 
 
 class LeavesFileError(LindiBridgeError, KeyError, OSError):
@@ -104,3 +115,7 @@ class IndexingError(LindiBridgeError, ValueError):
 
 class MissingDependencyError(LindiBridgeError, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+
+class ElementError(LindiBridgeError, ValueError):
+    """An element of an AnnData file contradicts itself, or is not of the kind that was needed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,10 @@ from servers.range_server import RangeServer
 # No test depends on how fast the machine is.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Nor on what lies in the cache of whoever runs them.
+for name in ("LINDI_BRIDGE_CACHE", "LINDI_BRIDGE_CACHE_BYTES"):
+    os.environ.pop(name, None)
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from lindi_bridge.cli.source import access_options, link_target, open_source
 from lindi_bridge.cli.text import clean, count, write
-from lindi_bridge.errors import LindiBridgeError
+from lindi_bridge.errors import LindiBridgeError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from lindi_bridge.document.document import Document
-    from lindi_bridge.model.snapshot import Fingerprint
+    from lindi_bridge.client.access import AccessOptions
+    from lindi_bridge.model.nodes import Problem
 
 __all__ = ["run"]
 
@@ -25,72 +25,93 @@ _MOST_EDGE = 1024
 
 def run(options: argparse.Namespace) -> int:
     """Check SRC; one line for every fault (exit status 1) and every note."""
-    faults = notes = objects = 0
-    with open_source(options) as file:
-        document = _read_document(options)
-        problems = _index_problems(options) if document is None else document.problems
-        if document is not None and document.snapshot is not None:
-            for message in _source_faults(file, document.snapshot.fingerprint):
-                faults += 1
-                write(f"fault\t/\t{clean(message)}")
-        for problem in problems:
-            notes += 1
-            path, kind, message = (str(problem.get(key, "")) for key in ("path", "kind", "message"))
-            write(f"note\t{clean(path)}\t{clean(kind)}: {clean(message)}")
-        for path, fault in _walk(file, options.data and not faults):  # else each read would fail for the same reason
-            if fault is None:
-                objects += 1
-            else:
-                faults += 1
-                write(f"fault\t{clean(path)}\t{clean(fault)}")
-    sys.stderr.write(f"{count(objects, 'object')} checked: {count(faults, 'fault')}, {count(notes, 'note')}\n")
-    return 1 if faults else 0
-
-
-def _read_document(options: argparse.Namespace) -> Document | None:
-    """The document, where SRC is one that could be opened; None for an HDF5 file."""
-    from lindi_bridge.client.mount import AccessOptions
-    from lindi_bridge.document.document import parse_document
-    from lindi_bridge.ranges import ByteRange, open_reader
+    from lindi_bridge.client.access import AccessOptions
+    from lindi_bridge.inspection.check import read_document_at
 
     access = AccessOptions(**access_options(options))
-    reader = open_reader(options.src, access.reader_options(options.src, None))
+    text = read_document_at(options.src, access)
+    report = _Report()
+    if text is None:
+        _check_file(options, report)
+    else:
+        _check_document(options, text, access, report)
+    sys.stderr.write(
+        f"{count(report.objects, 'object')} checked: {count(report.faults, 'fault')}, {count(report.notes, 'note')}\n"
+    )
+    return 1 if report.faults else 0
+
+
+class _Report:
+    """Writes lines and counts them."""
+
+    def __init__(self) -> None:
+        self.faults = self.notes = self.objects = 0
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults += 1
+        write(f"fault\t{clean(path)}\t{clean(message)}")
+
+    def note(self, path: str, message: str) -> None:
+        self.notes += 1
+        write(f"note\t{clean(path)}\t{clean(message)}")
+
+    def walk(self, file: Any, data: bool) -> None:
+        """Note what every object below the root says of itself."""
+        for path, fault in _walk(file, data):
+            if fault is None:
+                self.objects += 1
+            else:
+                self.fault(path, fault)
+
+
+def _check_file(options: argparse.Namespace, report: _Report) -> None:
+    with open_source(options) as file:
+        for problem in _index_problems(options):
+            report.note(problem.path, f"{problem.kind}: {problem.message}")
+        report.walk(file, options.data)
+
+
+def _check_document(options: argparse.Namespace, text: str, access: AccessOptions, report: _Report) -> None:
+    from lindi_bridge.document.document import parse_document
+    from lindi_bridge.inspection.check import check_text
+    from lindi_bridge.inspection.sources import source_errors
+
     try:
-        head = reader.read_head(4096)
-        compressed = head.startswith(b"\x28\xb5\x2f\xfd")
-        if not compressed and not head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{"):
-            return None
-        data = reader.read_ranges([ByteRange(0, reader.identity().size)])[0]
-    finally:
-        reader.close()
-    if compressed:
-        from numcodecs import Zstd
+        problems = check_text(text, options.src)
+    except MissingDependencyError as error:
+        report.note("/", f"schema: not looked at: {error}")
+        problems = check_text(text, options.src, schema=False)
+    for problem in problems:
+        report.fault(problem.path, f"{problem.kind}: {problem.message}")
+    try:
+        document = parse_document(text)
+    except LindiBridgeError:
+        return  # told above
+    for listed in document.problems:
+        path, kind, message = (str(listed.get(key, "")) for key in ("path", "kind", "message"))
+        report.note(path, f"{kind}: {message}")
+    if document.edited:
+        report.note("/", "edited: refs were changed since the document was made; it opens by its annotations alone")
+    try:
+        for unavailable in source_errors(document, options.src, access):
+            report.fault("/", f"source: {unavailable}")
+    except ValueError:
+        return  # its refs or an address cannot be understood, which is told above
+    if document.snapshot is None and not options.data:
+        return  # it was opened above, and opening every object may fetch chunks that HDF5 cannot decode itself
+    try:
+        with open_source(options) as file:
+            report.walk(file, options.data and not report.faults)  # else each read would fail for the same reason
+    except LindiBridgeError as error:
+        if not report.faults:
+            report.fault("/", str(error))
 
-        data = bytes(Zstd().decode(data))
-    return parse_document(data.decode("utf-8-sig"))
 
-
-def _index_problems(options: argparse.Namespace) -> Sequence[dict[str, str]]:
+def _index_problems(options: argparse.Namespace) -> Sequence[Problem]:
     """What a document of this HDF5 file would not express."""
     import lindi_bridge
 
-    made = lindi_bridge.index(options.src, **access_options(options))
-    return [{"path": p.path, "kind": p.kind, "message": p.message} for p in made.problems]
-
-
-def _source_faults(file: Any, expected: Fingerprint) -> Iterator[str]:
-    """Whether the source is there and is the file that was indexed.
-
-    Asked of the source itself, since all that is read of a small file may come from the document.
-    """
-    from lindi_bridge.client.verify import fingerprint
-
-    reader = file._file_object.reader
-    try:
-        if fingerprint(reader.read_ranges, expected.starts, expected.length) != expected:
-            yield f"{reader.url}: not the file that was indexed: its bytes are others; index it again"
-    except LindiBridgeError as error:
-        yield str(error)
+    return lindi_bridge.index(options.src, **access_options(options)).problems
 
 
 def _walk(file: Any, data: bool) -> Iterator[tuple[str, str | None]]:

@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.debug:
             raise
         sys.stderr.write(f"lindi-bridge: {_explain(error)}\n")
-        return 1
+        return int(getattr(command, "FAILED", 1))
     return int(status)
 
 
@@ -102,6 +102,18 @@ def _parser() -> argparse.ArgumentParser:
     index.add_argument("-o", "--output", metavar="OUT", help="where to write it: .json, or .json.zst (compressed)")
     index.add_argument("--url", metavar="URL", help="address to write into it, where SRC is a local copy of that")
     index.add_argument("--strict", action="store_true", help="fail if anything cannot be expressed")
+    index.add_argument(
+        "--profile",
+        choices=["lindi", "zarr"],
+        default="lindi",
+        help="whom to write it for: readers of LINDI's format, or plain readers of Zarr (default: %(default)s)",
+    )
+    index.add_argument(
+        "--link-above",
+        metavar="N",
+        type=_count,
+        help="write datasets of more than N chunks as links into the HDF5 file, which keeps the document small",
+    )
 
     ls = command("ls", "list the names in a file")
     ls.add_argument("path", metavar="PATH", nargs="?", default="/", help="where to begin (default: the root)")
@@ -113,10 +125,24 @@ def _parser() -> argparse.ArgumentParser:
     view.add_argument("path", metavar="PATH", nargs="?", default="/", help="the object (default: the root)")
     view.add_argument("--rows", metavar="N", type=_count, default=5, help="rows to show (default: %(default)s)")
 
-    check = command("check", "check that a document opens, that its source is there, and that all of it can be read")
+    check = command("check", "check that a document is sound, that its source is there, and that all of it can be read")
     check.add_argument("--data", action="store_true", help="read the first and the last chunk of every dataset")
 
-    for sub in (index, ls, view, check):
+    relocate = command("relocate", "write a document with another address of its source")
+    relocate.add_argument("new", metavar="NEW_URL", help="where the source is now: an address, or a path")
+    relocate.add_argument(
+        "--from",
+        metavar="OLD_URL",
+        dest="from_url",
+        help="which source, as the document names it; with a slash at the end of both, all that lies below",
+    )
+    relocate.add_argument("-o", "--output", metavar="OUT", help="where to write it (default: over SRC)")
+    relocate.add_argument("--verify", action="store_true", help="look whether the source is there, and the same file")
+
+    diff = command("diff", "tell what differs between two documents, or a document and an HDF5 file")
+    diff.add_argument("other", metavar="OTHER", help="what to compare with: path or address")
+
+    for sub in (index, ls, view, check, relocate, diff):
         access = sub.add_argument_group("access")
         access.add_argument(
             "--header", metavar="NAME:VALUE", type=_header, action="append", default=[], help="HTTP header to send"
@@ -130,9 +156,15 @@ def _parser() -> argparse.ArgumentParser:
             help="option for s3, gs, az and fsspec; may be given more than once",
         )
         access.add_argument("--anonymous", action="store_true", help="do not sign requests to s3, gs or az")
-        if sub is not index:
+        if sub not in (index, relocate, diff):
             access.add_argument("--source", metavar="URL", help="where the bytes are now, if not where SRC says")
         sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+
+    summary = "show how full the cache on the disk is"
+    cache = commands.add_parser("cache", help=summary, description=f"{summary.capitalize()}, or empty it.")
+    cache.add_argument("dir", metavar="DIR", nargs="?", help="its folder (default: what LINDI_BRIDGE_CACHE names)")
+    cache.add_argument("--clear", action="store_true", help="delete everything that is in it")
+    cache.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
 

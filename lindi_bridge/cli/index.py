@@ -21,12 +21,18 @@ def run(options: argparse.Namespace) -> int:
     """Index SRC and write the document."""
     import lindi_bridge
 
-    output = options.output or _default_output(options.src)
+    output = options.output or _default_output(options.src, options.profile)
     _check_output(output, options.src)
     progress = _Progress()
     try:
         made = lindi_bridge.index(
-            options.src, url=options.url, strict=options.strict, progress=progress, **access_options(options)
+            options.src,
+            url=options.url,
+            strict=options.strict,
+            profile=options.profile,
+            link_above=options.link_above,
+            progress=progress,
+            **access_options(options),
         )
     finally:
         progress.close()
@@ -36,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _default_output(source: str) -> str:
+def _default_output(source: str, profile: str) -> str:
     from lindi_bridge.ranges import scheme_of, strip_secrets
 
     name = os.path.basename(unquote(strip_secrets(source)) if scheme_of(source) else source)
     if not name:
         raise argparse.ArgumentTypeError(f"{strip_secrets(source)} has no file name to name the document after; use -o")
-    return f"{name}.lindi.json"
+    return f"{name}.{profile}.json"
 
 
 def _check_output(output: str, source: str) -> None:

@@ -16,6 +16,8 @@ def access_options(options: argparse.Namespace) -> dict[str, Any]:
     if options.anonymous:
         storage["anon"] = True
     access: dict[str, Any] = {"headers": dict(options.header), "storage_options": storage}
+    if options.command == "check":
+        access["cache_dir"] = ""  # what lies on this disk says nothing about the source
     if getattr(options, "source", None) is not None:
         access["source"] = options.source
     return access

@@ -133,7 +133,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             str(self.name),
             filename,
             "bytes",
-            lambda address: _opened(open_reader(address, access.reader_options(address, None))),
+            lambda address: _opened(open_reader(address, access.for_companion().reader_options(address, None))),
         )
 
 

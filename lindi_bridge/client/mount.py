@@ -15,18 +15,15 @@ from lindi_bridge.client.names import fetch_names
 from lindi_bridge.client.rebuild import rebuild
 from lindi_bridge.client.sources import HEAD, locate, open_located, open_source
 from lindi_bridge.document.document import Document, parse_document
+from lindi_bridge.document.document_file import MOST_BYTES, document_text, is_document
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange, RangeReader, is_local, open_reader, strip_secrets
 
-__all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source"]
+__all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source", "read_document_text"]
 
 _PIECE = 8 * 1024 * 1024
 _IN_MEMORY = "bytes in memory"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEADER = 18
-"""Bytes: the longest header of a frame, which no frame with a document in it is shorter than."""
-_MOST_DOCUMENT = 4 * 1024**3
 
 
 def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
@@ -52,17 +49,20 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
     name = address if isinstance(address, str) else reader.url
     try:
         head = reader.read_head(HEAD)
-        document = _read_document(reader, head) if _is_document(head) else None
+        document = _read_document(reader, head) if is_document(head) else None
         file = open_source(reader, head, options.cache_bytes) if document is None else None
     except BaseException:
         reader.close()
         raise
+    identity = reader.identity()
     if document is not None:
         reader.close()
-        if document.snapshot is None or options.prefer == "annotations":
-            return rebuild(document, name, options)
-        return mount(document, name, options)
+        rebuilt = document.snapshot is None or options.prefer == "annotations"
+        opened = rebuild(document, name, options) if rebuilt else mount(document, name, options)
+        opened.properties["identity"] = identity
+        return opened
     assert file is not None
+    file.properties["identity"] = identity
     if name:
         file.properties["companion_of"] = name
     if not (name and is_local(name)):
@@ -70,48 +70,31 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
     return file
 
 
-def _is_document(head: bytes) -> bool:
-    return head.startswith(_ZSTD_MAGIC) or head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+def read_document_text(reader: RangeReader, head: bytes) -> str:
+    """The text of a document whose first bytes are known.
 
-
-def _read_document(reader: RangeReader, head: bytes) -> Document:
+    Raises
+    ------
+    DocumentError
+        It is not UTF-8 text, or a damaged or impossible Zstandard frame.
+    """
     size = reader.identity().size
-    if size > _MOST_DOCUMENT:
+    if size > MOST_BYTES:
         raise DocumentError(f"{reader.url}: {size} bytes are too many for a reference document")
     rest = [ByteRange(s, min(_PIECE, size - s)) for s in range(len(head), size, _PIECE)]
     data = b"".join([head, *(reader.read_ranges(rest) if rest else [])])
     try:
-        if data.startswith(_ZSTD_MAGIC):
-            data = _decompress(data)
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DocumentError(f"{reader.url}: not a reference document: it is not UTF-8 text") from None
+        return document_text(data)
     except DocumentError as error:
         raise DocumentError(f"{reader.url}: {error}") from None
+
+
+def _read_document(reader: RangeReader, head: bytes) -> Document:
+    text = read_document_text(reader, head)
     try:
         return parse_document(text)
     except DocumentError as error:
         raise DocumentError(f"{reader.url}: {error}") from error
-
-
-def _decompress(data: bytes) -> bytes:
-    """Decompress one Zstandard frame whose header tells its size (RFC 8878, section 3.1.1.1)."""
-    from numcodecs import Zstd
-
-    if len(data) < _ZSTD_HEADER:
-        raise DocumentError("the Zstandard frame is cut off")
-    descriptor = data[4]
-    position = 5 + (0 if descriptor & 0x20 else 1) + (0, 1, 2, 4)[descriptor & 3]
-    width = (1 if descriptor & 0x20 else 0, 2, 4, 8)[descriptor >> 6]
-    if width == 0:
-        raise DocumentError("the Zstandard frame does not tell its size; decompress the document first")
-    size = int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
-    if size > _MOST_DOCUMENT:
-        raise DocumentError(f"{size} bytes are too many for a reference document")
-    try:
-        return bytes(Zstd().decode(data))
-    except RuntimeError as error:
-        raise DocumentError(f"the Zstandard frame is damaged: {error}") from error
 
 
 def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:

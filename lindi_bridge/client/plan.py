@@ -5,6 +5,7 @@ A plan is a hint: what it leaves out is read on demand. It is made once for each
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +16,15 @@ from h5py import h5d, h5s
 
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
+from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import stored_layout
-from lindi_bridge.hdf5.walk import header_address, is_stored_here, structure_table
+from lindi_bridge.hdf5.walk import header_address, is_stored_here, structure_tables
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
 from lindi_bridge.ranges import ByteRange, coalesce
 
-__all__ = ["ReadPlan", "read_plan"]
+__all__ = ["ReadPlan", "keep_plan", "read_plan", "read_plans"]
 
 _MOST_RUNS = 20_000
 _MOST_CHUNKS = 2_000_000
@@ -86,6 +88,14 @@ class ReadPlan:
     def everything(self) -> list[ByteRange]:
         """Ranges of all the data."""
         return self.ranges(())
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Bytes of all the data, as stored, with the contents of variable-length values where they are known."""
+        heaps = 0 if self.heap is None else int(self.heap.collections[:, 1].sum())
+        if self.table is not None:
+            return int(self.table.nbytes.sum()) + heaps
+        return heaps if self.offset is None else self.itemsize * int(np.prod(self.shape, dtype=np.int64)) + heaps
 
     # -- chunked ------------------------------------------------------------------------------------------------
 
@@ -174,15 +184,32 @@ class ReadPlan:
 
 def read_plan(dataset: h5d.DatasetID, file: HDF5File) -> ReadPlan:
     """The plan of a dataset, made at its first use."""
+    return read_plans([dataset], file)[0]
+
+
+def read_plans(datasets: Sequence[h5d.DatasetID], file: HDF5File) -> list[ReadPlan]:
+    """The plans of several datasets; what has to be fetched to make them is fetched for all at the same time."""
     plans: dict[int, ReadPlan] = file.properties.setdefault("plans", {})
-    address = header_address(dataset)
-    plan = plans.get(address)
-    if plan is None:
-        plan = plans[address] = _make_plan(dataset, file, address)
-    return plan
+    addresses = [header_address(dataset) for dataset in datasets]
+    new = {a: dataset for a, dataset in zip(addresses, datasets, strict=True) if a not in plans}
+    # A document holds all indexes; without one they are fetched, level by level.
+    fetch = "heaps" not in file.properties
+    tables = structure_tables(file, [a for a, d in new.items() if _is_chunked(d)], fetch=fetch) if new else {}
+    for address, dataset in new.items():
+        plans[address] = _make_plan(dataset, file, address, tables.get(address))
+    return [plans[address] for address in addresses]
 
 
-def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan:
+def _is_chunked(dataset: h5d.DatasetID) -> bool:
+    return bool(dataset.get_create_plist().get_layout() == h5d.CHUNKED)
+
+
+def keep_plan(file: HDF5File, address: int, plan: ReadPlan) -> None:
+    """Put a better plan in place of the one of a dataset, by the address of its object header."""
+    file.properties["plans"][address] = plan
+
+
+def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int, walked: WalkedTable | None) -> ReadPlan:
     if address in file.properties.get("linked", ()):
         return ReadPlan((), 1, leaves_file=True, linked=True)
     if not is_stored_here(dataset):
@@ -194,8 +221,6 @@ def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int) -> ReadPlan
     create = dataset.get_create_plist()
     if create.get_layout() == h5d.CHUNKED:
         try:
-            # A document holds the whole index; without one it is fetched, level by level.
-            walked = structure_table(file, address, fetch="heaps" not in file.properties)
             table = read_chunk_table(dataset, file, walked)
         except ChunkTableError:
             return ReadPlan(shape, itemsize)

@@ -16,6 +16,7 @@ from typing import Any
 from lindi_bridge.client.access import AccessOptions
 from lindi_bridge.client.linked import Link
 from lindi_bridge.client.pending import PendingChunks
+from lindi_bridge.client.restore import restore
 from lindi_bridge.client.sources import HEAD, Source, locate, open_located, open_source
 from lindi_bridge.client.virtual import VirtualMemory
 from lindi_bridge.client.virtual_file import VirtualFile, VirtualReader
@@ -36,7 +37,7 @@ _logger = logging.getLogger(__name__)
 _UNBOUNDED = 1 << 61
 
 
-def rebuild(document: Document, address: str, options: AccessOptions) -> HDF5File:
+def rebuild(document: Document, address: str, options: AccessOptions, *, quiet: bool = False) -> HDF5File:
     """Open a document as an HDF5 file that is made of its annotations. Asks the sources nothing.
 
     Parameters
@@ -47,6 +48,8 @@ def rebuild(document: Document, address: str, options: AccessOptions) -> HDF5Fil
         Where it came from; relative addresses in it are resolved against this.
     options : AccessOptions
         How to reach the sources.
+    quiet : bool
+        Log nothing of what is left out; ``properties["problems"]`` of the file has it in any case.
 
     Returns
     -------
@@ -60,14 +63,16 @@ def rebuild(document: Document, address: str, options: AccessOptions) -> HDF5Fil
     """
     name = strip_secrets(address) or "bytes in memory"
     try:
-        return _rebuild(document, address, name, options)
+        return _rebuild(document, address, name, options, quiet)
     except DocumentError as error:
-        raise type(error)(f"{name}: {error}") from None
+        error.args = (f"{name}: {error}",)
+        raise
 
 
-def _rebuild(document: Document, address: str, name: str, options: AccessOptions) -> HDF5File:
+def _rebuild(document: Document, address: str, name: str, options: AccessOptions, quiet: bool) -> HDF5File:
     origin = document.origin
     tree = read_refs(document.refs(), document.templates, origin.url if origin is not None else None)
+    restore(tree, document.annotations, document.edited)
     openers = _source_openers(document, tree, address, options)
     links = _links(document, tree, address, options)
     memory = VirtualMemory()
@@ -77,7 +82,7 @@ def _rebuild(document: Document, address: str, name: str, options: AccessOptions
     except BaseException:
         written.close()
         raise
-    for problem in (*tree.problems, *written.problems):
+    for problem in () if quiet else (*tree.problems, *written.problems):
         _logger.warning("%s: %s: %s", name, problem.path, problem.message)
     reader = VirtualReader(memory, openers, written.chunks.refusals, name)
     pending = PendingChunks(written, reader)
@@ -86,6 +91,7 @@ def _rebuild(document: Document, address: str, name: str, options: AccessOptions
     written.set_end(_UNBOUNDED)
     file = VirtualFile(memory, reader, address=name, size=_UNBOUNDED, cache_bytes=options.cache_bytes)
     file.properties["pending"] = pending
+    file.properties["tree"] = tree
     file.properties["linked"] = {written.addresses[path]: link for path, link in links.items()}
     file.properties["heaps"] = {}
     file.properties["problems"] = [*tree.problems, *written.problems]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 import h5py
@@ -13,8 +14,9 @@ from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
+from lindi_bridge.ranges.workers import Workers
 
-__all__ = ["read_in_slabs"]
+__all__ = ["Ahead", "read_in_slabs"]
 
 
 def read_in_slabs(
@@ -66,7 +68,7 @@ def read_in_slabs(
     place = sum(not isinstance(item, (int, np.integer)) for item in items[:axis])
     pieces = list(_pieces(axes[axis], chunks[axis], -(-total // budget)))
     selections = [(*items[:axis], _part(items[axis], axes[axis], *p), *items[axis + 1 :]) for p in pieces]
-    with _Ahead(file) as ahead:
+    with Ahead(file) as ahead:
         ahead.fetch(plan.ranges(selections[0]))
         for number, ((first, last), selection) in enumerate(zip(pieces, selections, strict=True)):
             ahead.wait()
@@ -83,30 +85,43 @@ def read_in_slabs(
     return out
 
 
-class _Ahead:
-    """One thread that fetches what is read next."""
+class Ahead:
+    """One thread that fetches what is read next.
+
+    Parameters
+    ----------
+    file : HDF5File
+        Where it is fetched to.
+    """
 
     def __init__(self, file: HDF5File) -> None:
         self._file = file
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="lindi_bridge-ahead")
+        self._workers = Workers(1, "lindi-bridge-ahead")
         self._pending: Future[None] | None = None
 
-    def __enter__(self) -> _Ahead:
+    def __enter__(self) -> Ahead:
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._pool.shutdown()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            wait([] if self._pending is None else [self._pending])
+        else:  # ctrl-C is for what is still on its way, too
+            self._workers.abandon()
+        self._pending = None
+        self._workers.close()
 
     def fetch(self, ranges: list[ByteRange]) -> None:
+        """Begin to fetch ranges."""
         try:
-            self._pending = self._pool.submit(self._file.ensure, ranges)
+            self._pending = self._workers.submit(partial(self._file.ensure, ranges))
         except RuntimeError:  # the interpreter is ending, and starts no more threads
             self._file.ensure(ranges)
 
     def wait(self) -> None:
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        """Wait for what was begun; its errors are raised here."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
 
 
 def _axis_to_cut(

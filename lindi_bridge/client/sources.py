@@ -13,6 +13,7 @@ from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.model.snapshot import Snapshot
 from lindi_bridge.ranges import (
     ByteRange,
+    CachedReader,
     RangeReader,
     SourceIdentity,
     is_local,
@@ -95,7 +96,14 @@ def open_located(
     identity = origin.identity
     by_etag = identity.strong_etag is not None and _is_same_address(place, source.recorded, document)
     reader = open_reader(place, reader_options, identity if by_etag else SourceIdentity(identity.size))
-    return reader, None if by_etag else make_check(origin, reader.url)
+    if by_etag:
+        return reader, None
+    check = make_check(origin, reader.url)
+    if isinstance(reader, CachedReader):
+        # The samples must be the source's own: which of its states lie on the disk is not known before.
+        at_source = reader.read_source
+        return reader, lambda _: check(at_source)
+    return reader, check
 
 
 def open_source(reader: RangeReader, head: bytes, cache_bytes: int) -> HDF5File:

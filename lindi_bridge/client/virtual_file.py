@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 from lindi_bridge.client.sources import Verify
@@ -21,6 +22,7 @@ from lindi_bridge.ranges import (
     coalesce,
     h5py_lock_is_held,
 )
+from lindi_bridge.ranges.workers import Workers
 
 __all__ = ["VirtualFile", "VirtualReader"]
 
@@ -166,9 +168,16 @@ class VirtualReader:
         if len(by_source) <= 1:
             return {source: self._fetch_source(source, ranges) for source, ranges in by_source.items()}
         readers = {source: self._reader(source) for source in by_source}
-        with ThreadPoolExecutor(min(len(readers), _MOST_AT_ONCE), thread_name_prefix="lindi_bridge-sources") as pool:
-            futures = {s: pool.submit(self._fetch_source, s, ranges) for s, ranges in by_source.items()}
+        workers = Workers(min(len(readers), _MOST_AT_ONCE), "lindi-bridge-sources")
+        try:
+            futures = {s: workers.submit(partial(self._fetch_source, s, ranges)) for s, ranges in by_source.items()}
+            wait(futures.values())
             return {source: future.result() for source, future in futures.items()}
+        except KeyboardInterrupt:
+            workers.abandon()
+            raise
+        finally:
+            workers.close()
 
     def _fetch_source(self, source: int, ranges: list[ByteRange]) -> list[tuple[int, bytes]]:
         """Bytes of a source that hold the ranges, by ascending address."""

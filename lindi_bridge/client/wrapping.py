@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -14,12 +14,14 @@ from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.client.rebuild import complete
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.ranges import h5py_lock_is_held
 
-__all__ = ["Wrapped", "open_companion_file", "our_class", "register", "wrap"]
+__all__ = ["Wrapped", "is_ours", "open_companion_file", "our_class", "register", "when_imported", "wrap"]
 
 _CLASSES: dict[type, type] = {}
 _UNKNOWN_EXTENT: list[type] = []
 _REOPEN: list[Callable[..., Any]] = []
+_WHEN_IMPORTED: dict[str, Callable[[], None]] = {}
 
 
 def register(original: type, ours: type) -> None:
@@ -41,9 +43,32 @@ def register_reopen(function: Callable[..., Any]) -> None:
     _REOPEN.append(function)
 
 
+def when_imported(library: str, function: Callable[[], None]) -> None:
+    """Have a function called once, when one of our objects is asked for attributes and a library is imported.
+
+    For libraries that must be told of our classes: they look at an object's attributes before anything else. So it does
+    not matter whether the library or the file came first, and the library is never imported for its own sake.
+    """
+    _WHEN_IMPORTED[library] = function
+
+
+def _call_when_imported() -> None:
+    for library in list(_WHEN_IMPORTED):
+        module = sys.modules.get(library)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            function = _WHEN_IMPORTED.pop(library, None)
+            if function is not None:
+                function()
+
+
 def our_class(original: Any) -> Any:
     """Our class for one of h5py's, or what is given if there is none."""
     return _CLASSES.get(original, original)
+
+
+def is_ours(obj: Any) -> bool:
+    """Whether a group, file or dataset is of a file that this package opened."""
+    return isinstance(obj, (h5py.Group, h5py.Dataset)) and hasattr(obj, "_file_object")
 
 
 def wrap(obj: Any, file: HDF5File) -> Any:
@@ -67,6 +92,13 @@ class Wrapped:
     _file_object: HDF5File
 
     @property
+    def attrs(self) -> Any:
+        """Attributes of the object; see :class:`h5py.AttributeManager`."""
+        if _WHEN_IMPORTED and not h5py_lock_is_held():
+            _call_when_imported()
+        return super().attrs  # type: ignore[misc]
+
+    @property
     def file(self) -> Any:
         """The file that the object is in."""
         return wrap(super().file, self._file_object)  # type: ignore[misc]
@@ -87,7 +119,7 @@ def open_companion_file(file: HDF5File, path: str, filename: str) -> Any:
         path,
         filename,
         "hdf5",
-        lambda address: our_class(h5py.File)(address, **vars(replace(access, source=None))),
+        lambda address: our_class(h5py.File)(address, **vars(access.for_companion())),
     )
 
 

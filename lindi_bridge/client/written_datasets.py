@@ -119,15 +119,31 @@ class PlannedDataset:
             create.set_alloc_time(h5d.ALLOC_TIME_EARLY)
             if not self.dtype.hasobject:  # HDF5 fills those always
                 create.set_fill_time(h5d.FILL_TIME_NEVER)
+        if layout.never_filled and not self.dtype.hasobject:
+            create.set_fill_time(h5d.FILL_TIME_NEVER)
         if layout.fill_value is not None:
-            create.set_fill_value(layout.fill_value)
+            create.set_fill_value(_as_h5py_takes_it(layout.fill_value))
         if self.shape is None:
             space = h5s.create(h5s.NULL)
         elif self.shape == ():
             space = h5s.create(h5s.SCALAR)
         else:
             space = h5s.create_simple(self.shape, layout.maxshape)
-        return h5d.create(parent, name, self.type_id, space, create, links)
+        dataset = h5d.create(parent, name, self.type_id, space, create, links)
+        if layout.fill_value is not None:
+            self._check_fill_value(dataset, layout.fill_value)
+        return dataset
+
+    def _check_fill_value(self, dataset: h5d.DatasetID, fill_value: np.ndarray[Any, Any]) -> None:
+        written = np.asarray(h5py.Dataset(dataset).fillvalue)
+        if fill_value.dtype.kind == "O":
+            is_same = written.item() == fill_value.item().encode("utf-8")
+        elif fill_value.dtype.char in "gG":  # long doubles are padded with whatever was there
+            is_same = np.array_equal(written, fill_value, equal_nan=True)
+        else:
+            is_same = written.astype(fill_value.dtype).tobytes() == fill_value.tobytes()
+        if not is_same:
+            raise MalformedError(f"the fill value {str(self.node.fill_value)[:60]} cannot be written into an HDF5 file")
 
     @property
     def is_mapped(self) -> bool:
@@ -137,7 +153,7 @@ class PlannedDataset:
     def objects(self, reference: ReferenceMaker) -> np.ndarray[Any, Any] | None:
         """The values of an array of objects, for h5py to write; None if there are none."""
         node = self.node
-        if self.shape is None or 0 in node.shape or not node.inline:
+        if self.shape is None or 0 in node.shape or not (node.inline or node.fill_value):
             return None
         if math.prod(node.shape) > _MOST_OBJECTS:
             raise MalformedError("more elements than its text has use for")
@@ -158,7 +174,7 @@ class PlannedDataset:
         if math.prod(node.shape) * self.byte_dtype.itemsize > _MOST_DECODED:
             raise MalformedError("many more bytes than its text has use for")
         values = np.zeros(node.shape or (1,), self.byte_dtype)
-        if self.layout.fill_value is not None:
+        if self.layout.fill_value is not None and not self.layout.never_filled:
             values[...] = np.frombuffer(self.layout.fill_value.tobytes(), self.byte_dtype)[0]
         for box, data in self._boxes():
             chunk = np.frombuffer(self.inline_bytes(data), self.byte_dtype).reshape(node.chunks or (1,))
@@ -325,6 +341,8 @@ def _object_refusal(node: ArrayNode) -> str | None:
         return f"objects with the codec {codec!r}, which this package does not decode"
     if not node.inline and node.fill_value is None:
         return "the program that made the document left them out"
+    if len(node.inline) < math.prod(chunk_grid(node.shape, node.chunks)) and not isinstance(node.fill_value, str):
+        return f"some of its chunks are missing, and its fill value {str(node.fill_value)[:50]} is no text"
     return None
 
 
@@ -332,7 +350,7 @@ def _object_dtype(node: ArrayNode) -> np.dtype[Any]:
     """What an array of objects holds: rows of a compound, references, or strings."""
     fields = node.attributes.get("_COMPOUND_DTYPE")
     if fields is not None:
-        return _compound_dtype(fields)
+        return _compound_dtype(fields, node)
     codec = node.filters[0]["id"] if node.filters else None
     if codec == "json2" and node.inline:
         kinds = set()
@@ -349,13 +367,14 @@ def _object_dtype(node: ArrayNode) -> np.dtype[Any]:
     return h5py.string_dtype()  # type: ignore[no-any-return]
 
 
-def _compound_dtype(fields: Any) -> np.dtype[Any]:
+def _compound_dtype(fields: Any, node: ArrayNode) -> np.dtype[Any]:
     if not isinstance(fields, list) or not all(isinstance(f, list) and len(f) == 2 for f in fields) or not fields:
         raise MalformedError("_COMPOUND_DTYPE is not a list of [name, type]")
     out = []
-    for name, text in fields:
+    for number, (name, text) in enumerate(fields):
         if text == "<REFERENCE>":
-            dtype = h5py.ref_dtype
+            # LINDI 0.4.6 says so of strings as well.
+            dtype = h5py.string_dtype() if _is_text(node, number) else h5py.ref_dtype
         elif text == "object":
             dtype = h5py.string_dtype()
         else:
@@ -368,6 +387,14 @@ def _compound_dtype(fields: Any) -> np.dtype[Any]:
         return np.dtype(out)
     except ValueError as error:
         raise MalformedError(f"_COMPOUND_DTYPE: {error}") from None
+
+
+def _is_text(node: ArrayNode, number: int) -> bool:
+    """Whether a field of the rows in JSON holds strings."""
+    count = math.prod(node.chunks)
+    rows = (row for data in node.inline.values() for row in decode_objects(data, node.filters, count, _MOST_TEXT))
+    values = [row[number] for row in rows if isinstance(row, list) and number < len(row)]
+    return bool(values) and all(isinstance(value, str) for value in values)
 
 
 def _as_strings(node: ArrayNode) -> ArrayNode:
@@ -389,4 +416,11 @@ def _as_strings(node: ArrayNode) -> ArrayNode:
         for text in texts:
             parts += [len(text).to_bytes(4, "little"), text]
         inline[key] = b"".join(parts)
-    return replace(node, dtype="|O", filters=({"id": "vlen-utf8"},), fill_value="", inline=inline)
+    return replace(node, dtype="|O", filters=({"id": "vlen-utf8"},), fill_value=node.fill_value or "", inline=inline)
+
+
+def _as_h5py_takes_it(fill_value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A fill value for ``set_fill_value``, which takes strings of fixed length for pointers to text."""
+    if fill_value.dtype.kind != "S":
+        return fill_value
+    return np.array(fill_value.item(), h5py.string_dtype("ascii"))

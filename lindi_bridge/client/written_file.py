@@ -164,7 +164,12 @@ class WrittenFile:
 
     def _create_objects(self) -> None:
         self._create_committed("/")
-        for path, node in self._tree.nodes.items():
+        # A second name may stand before the object itself, in a document that was put together another way.
+        order = list(self._tree.nodes)
+        place = {path: k for k, path in enumerate(order)}
+        early = {path: None for path in order if self._is_before(path, place)}
+        for path in [*(path for path in order if path not in early), *early]:
+            node = self._tree.nodes[path]
             if path == "/":
                 continue
             with self._faults.at(path):
@@ -179,6 +184,13 @@ class WrittenFile:
             if isinstance(link, list) and path not in self._tree.nodes and _parent(path) in self._tree.nodes:
                 with self._faults.at(path):
                     self._create_external_link(path, link)
+
+    def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
+        """Whether a node is a second name of an object that comes after it."""
+        node = self._tree.nodes[path]
+        if not isinstance(node, SoftLinkNode) or self._annotations.get(path, {}).get("hard") is not True:
+            return False
+        return place.get(node.target, -1) > place[path]
 
     def _create(self, path: str, node: Any) -> None:
         name = _encoded(path)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import h5py
 import numpy as np
 from h5py import h5p, h5s, h5z
 
@@ -41,6 +42,8 @@ class Layout:
         Number, client values, and flags where they are known.
     fill_value : numpy array, optional
         Of one element.
+    never_filled : bool
+        What was never written is zeros, whatever the fill value is.
     attribute_order : int
         Flags of the order of attributes.
     """
@@ -50,6 +53,7 @@ class Layout:
     compact: bool = False
     filters: tuple[WrittenFilter, ...] = ()
     fill_value: np.ndarray[Any, Any] | None = None
+    never_filled: bool = False
     attribute_order: int = 0
 
     def with_filters(self, filters: Sequence[Filter]) -> Layout:
@@ -71,7 +75,12 @@ def choose_layout(
     fill = _fill_value(node, dtype)
     filters = _annotated_filters(annotation.get("filters", []))
     order = annotation.get("attribute_order", 0)
-    common = Layout(maxshape=maxshape, fill_value=fill, attribute_order=order if type(order) is int else 0)
+    common = Layout(
+        maxshape=maxshape,
+        fill_value=fill,
+        never_filled=annotation.get("fill_time") == "never",
+        attribute_order=order if type(order) is int else 0,
+    )
     kind = annotation.get("layout")
     if shape is None or shape == ():
         return replace(common, compact=kind == "compact" and shape == ())
@@ -187,10 +196,17 @@ _SPECIAL: dict[Any, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": 
 def _fill_value(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
     """The fill value of ``.zarray`` where it is another than zero (Zarr specification v2, "Fill value encoding")."""
     value = node.fill_value
-    if value is None or dtype.hasobject or dtype.names or dtype.subdtype is not None:
+    if isinstance(value, str) and value and h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
+        return np.array(value, dtype)
+    if value is None or dtype.hasobject:
         return None
     try:
-        if dtype.kind == "c":
+        if dtype.names or dtype.subdtype is not None:
+            raw = b"" if value == 0 else base64.b64decode(value, validate=True)
+            if raw.strip(b"\0") and (len(raw) != dtype.itemsize or dtype.subdtype is not None):
+                raise ValueError("it is not as long as an element, or the elements are arrays")
+            value = np.frombuffer(raw.ljust(dtype.itemsize, b"\0"), dtype)[0] if dtype.names else 0
+        elif dtype.kind == "c":
             real, imaginary = value if isinstance(value, list) else (value, 0)
             value = complex(*(float(_SPECIAL[v] if isinstance(v, str) else v) for v in (real, imaginary)))
         elif dtype.kind == "f":
@@ -200,7 +216,7 @@ def _fill_value(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] |
             value = np.frombuffer(raw[: dtype.itemsize].ljust(dtype.itemsize, b"\0"), dtype)[0]
         elif dtype.kind in "mM":
             value = np.int64(value).view(np.dtype(dtype.str))
-        filled = np.array(value).astype(dtype) if dtype.kind in "SV" else np.array(value, dtype)
+        filled = np.asarray(value).astype(dtype) if dtype.kind in "SV" else np.array(value, dtype)
     except (TypeError, ValueError, KeyError, OverflowError, binascii.Error) as error:
         raise MalformedError(f"the fill value {str(node.fill_value)[:60]} does not fit the type: {error}") from None
     return filled if filled.tobytes().strip(b"\0") else None

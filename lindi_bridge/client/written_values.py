@@ -132,6 +132,8 @@ def _convert(value: Any, dtype: np.dtype[Any], reference: ReferenceMaker) -> Any
 
 
 def _text(value: Any) -> bytes:
+    if isinstance(value, bytes):  # of the codec vlen-bytes
+        return value
     if not isinstance(value, str):
         raise MalformedError(f"the value {str(value)[:60]} where a string belongs")
     return value.encode("utf-8", "surrogateescape")

@@ -19,7 +19,7 @@ from lindi_bridge.model.chunks import Int64Array
 
 __all__ = ["canonical_of_refs", "canonical_of_written", "text_digest"]
 
-_METADATA = (".zarray", ".zattrs", ".zgroup")
+_METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
 def text_digest(text: str) -> str:
@@ -35,7 +35,8 @@ def canonical_of_written(members: Iterable[Member], url: str) -> str:
             table = member.table
             lines.append(_chunk_line(member.prefix, url, table.coordinates(), table.offset, table.nbytes))
         else:
-            lines.append(_sorted_line(json.loads("{" + member + "}")))
+            ((key, value),) = json.loads("{" + member + "}").items()
+            lines.append(_sorted_line({key: _meaning(key, value)}))
     return _of_lines(lines)
 
 
@@ -52,9 +53,7 @@ def canonical_of_refs(refs: Mapping[str, Any], templates: Mapping[str, str]) -> 
             if numbers is not None:
                 chunks.setdefault((prefix, value[0]), []).append(numbers)
                 continue
-        elif isinstance(value, str) and name in _METADATA:
-            value = _parsed(value)
-        lines.append(_sorted_line({key: value}))
+        lines.append(_sorted_line({key: _meaning(key, value)}))
     for (prefix, url), rows in chunks.items():
         if len({len(row) for row in rows}) > 1:
             lines.append(_sorted_line({prefix: "chunks of several ranks"}))
@@ -74,10 +73,15 @@ def _numbers(name: str, value: list[Any]) -> tuple[int, ...] | None:
     return (*map(int, parts), *value[1:])
 
 
+def _meaning(key: str, value: Any) -> Any:
+    """The value of a member; metadata may be text or objects."""
+    return _parsed(value) if isinstance(value, str) and key[key.rfind("/") + 1 :] in _METADATA else value
+
+
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return text
 
 

@@ -18,7 +18,7 @@ from lindi_bridge.errors import DocumentError
 from lindi_bridge.model.nodes import ReferenceTree
 from lindi_bridge.model.snapshot import Snapshot
 
-__all__ = ["Document", "dump_document", "parse_document"]
+__all__ = ["Document", "dump_document", "join_document", "load_refs", "parse_document", "refs_match", "split_document"]
 
 JSONObject = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Document:
 
     def refs(self) -> JSONObject:
         """Parse ``refs`` (slow for many chunks; a mount never does)."""
-        return _loads(self.refs_text)
+        return load_refs(self.refs_text)
 
 
 def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: Mapping[str, Any]) -> str:
@@ -85,7 +85,12 @@ def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: 
         "templates": {SOURCE_TEMPLATE: snapshot.url},
         "hdf5": section,
     }
-    return compact(head)[:-1] + ',\n"refs":' + refs + "}\n"
+    return join_document(head, refs)
+
+
+def join_document(head: Mapping[str, Any], refs_text: str) -> str:
+    """The text of a document: all members of its top-level object but ``refs``, and the text of ``refs`` at the end."""
+    return compact(head)[:-1] + (",\n" if head else "") + '"refs":' + refs_text + "}\n"
 
 
 def parse_document(text: str) -> Document:
@@ -96,7 +101,10 @@ def parse_document(text: str) -> Document:
     DocumentError
         Not a reference document, or damaged.
     """
-    head, refs_text = _split(text)
+    head, refs_text = split_document(text, refs_are_last=True)
+    unchanged = _has_digest(head, refs_text)
+    if not unchanged:
+        head, refs_text = split_document(text)
     templates = head.get("templates", {})
     metadata = head.get("generationMetadata", {})
     if not isinstance(templates, dict) or not all(isinstance(v, str) for v in templates.values()):
@@ -108,7 +116,7 @@ def parse_document(text: str) -> Document:
     origin, edited, annotations = None, False, {}
     if "hdf5" in head:
         section = head["hdf5"]
-        edited = not _refs_match(section, refs_text, templates)
+        edited = not (unchanged or refs_match(section, refs_text, templates))
         origin = snapshot_from_json(section)
         annotations = section.get("annotations", {})
         if not isinstance(annotations, dict) or not all(isinstance(v, dict) for v in annotations.values()):
@@ -125,12 +133,27 @@ def parse_document(text: str) -> Document:
     )
 
 
-def _split(text: str) -> tuple[JSONObject, str]:
-    """All members of the top-level object but ``refs``, and the text of ``refs``."""
+def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObject, str]:
+    """All members of the top-level object but ``refs``, and the text of ``refs``.
+
+    Parameters
+    ----------
+    text : str
+        The document.
+    refs_are_last : bool
+        Take what follows the key ``refs`` for its value without parsing it, if it can be that of the last key, as our
+        writer leaves it. A wrong guess does not match the digest.
+
+    Raises
+    ------
+    DocumentError
+        Not a JSON object with ``refs``.
+    """
     decoder = json.JSONDecoder()
     whitespace = json.decoder.WHITESPACE  # type: ignore[attr-defined]
     head: JSONObject = {}
     refs = ""
+    whole = text.rstrip(" \t\n\r")
 
     def skip(position: int) -> int:
         end: int = whitespace.match(text, position).end()
@@ -144,51 +167,64 @@ def _split(text: str) -> tuple[JSONObject, str]:
         while text[position : position + 1] != "}":
             key, position = decoder.raw_decode(text, position)
             position = skip(position)
-            if text[position : position + 1] != ":":
+            if not isinstance(key, str) or text[position : position + 1] != ":":
                 raise DocumentError("not a reference document: broken JSON")
             position = skip(position + 1)
+            if key == "refs" and refs_are_last and whole.endswith("}"):
+                refs = whole[position:-1].rstrip()
+                break
+            value, end = decoder.raw_decode(text, position)
             if key == "refs":
-                end = len(text.rstrip()) - 1
-                last = text[position:end].rstrip()
-                if _is_last_member(last, position, text):
-                    refs = last
-                    break
-                _, end = decoder.raw_decode(text, position)
                 refs = text[position:end]
-                position = end
             else:
-                head[key], position = decoder.raw_decode(text, position)
-            position = skip(position)
+                head[key] = value
+            position = skip(end)
             if text[position : position + 1] == ",":
                 position = skip(position + 1)
-    except (json.JSONDecodeError, RecursionError, StopIteration) as error:
+                if text[position : position + 1] == "}":
+                    raise DocumentError("not a reference document: broken JSON (a comma without a member)")
+            elif text[position : position + 1] != "}":
+                raise DocumentError("not a reference document: broken JSON")
+        else:
+            if skip(position + 1) != len(text):
+                raise DocumentError("not a reference document: broken JSON (more after its end)")
+    except DocumentError:
+        raise
+    except (ValueError, RecursionError, StopIteration) as error:  # ValueError: also a number of too many digits
         raise DocumentError(f"not a reference document: broken JSON ({error})") from None
     if not refs.startswith("{"):
         raise DocumentError("not a reference document: it has no refs object")
     return head, refs
 
 
-def _is_last_member(candidate: str, position: int, text: str) -> bool:
-    """Whether the rest of the text can be the value of the last key, as our writer leaves it.
+def _has_digest(head: Mapping[str, Any], refs_text: str) -> bool:
+    """Whether the text of ``refs`` is the one that the ``hdf5`` section was made with."""
+    section = head.get("hdf5")
+    digests = section.get("refs") if isinstance(section, dict) else None
+    return isinstance(digests, dict) and digests.get("blake2b") == text_digest(refs_text)
 
-    Only documents with our own digest take this path; a wrong guess does not match the digest.
-    """
-    return candidate.startswith("{") and candidate.endswith("}") and '"hdf5"' in text[:position]
 
-
-def _refs_match(section: Any, refs_text: str, templates: Mapping[str, str]) -> bool:
+def refs_match(section: Any, refs_text: str, templates: Mapping[str, str]) -> bool:
+    """Whether the ``hdf5`` section of a document goes with its ``refs``."""
     digests = section.get("refs") if isinstance(section, dict) else None
     if not isinstance(digests, dict):
         raise DocumentError("the document's hdf5 section has no digests of refs")
     if digests.get("blake2b") == text_digest(refs_text):
         return True
-    return bool(digests.get("canonical") == canonical_of_refs(_loads(refs_text), templates))
+    return bool(digests.get("canonical") == canonical_of_refs(load_refs(refs_text), templates))
 
 
-def _loads(text: str) -> JSONObject:
+def load_refs(text: str) -> JSONObject:
+    """Parse the text of ``refs``.
+
+    Raises
+    ------
+    DocumentError
+        Broken JSON, or no object.
+    """
     try:
         refs = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DocumentError(f"the document's refs are broken JSON: {error}") from None
     if not isinstance(refs, dict):
         raise DocumentError("the document's refs are not an object")

@@ -181,7 +181,7 @@ def _json_object(value: Any, what: str) -> JSONObject:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             raise MalformedError(f"{what} is broken JSON") from None
     if not isinstance(value, dict):
         raise MalformedError(f"{what} is not a JSON object")

@@ -50,7 +50,9 @@ class Faults:
         lines = [f"{_shortened(path)}: {_shortened(message)}" for path, message in self._found[:_MOST_LISTED]]
         if len(self._found) > _MOST_LISTED:
             lines.append(f"and {len(self._found) - _MOST_LISTED} more")
-        raise DocumentError(f"{len(self._found)} faults in the document's refs: " + "; ".join(lines))
+        error = DocumentError(f"{len(self._found)} faults in the document's refs: " + "; ".join(lines))
+        error.faults = tuple(self._found)
+        raise error
 
 
 def _shortened(text: str) -> str:

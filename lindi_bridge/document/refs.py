@@ -1,7 +1,8 @@
 """The ``refs`` of a reference document: Zarr v2 metadata and chunk references as JSON text.
 
 Format: LINDI's annotations (seeds of the project) over version 1 of the reference file system that fsspec and
-kerchunk read. Text is written straight from the chunk tables.
+kerchunk read. Text is written straight from the chunk tables. In the profile ``zarr`` metadata are text inside the
+JSON, as not every reader takes objects, and stand once more in ``.zmetadata`` (consolidated metadata).
 """
 
 from __future__ import annotations
@@ -67,32 +68,46 @@ def write_refs(tree: ReferenceTree, url: str) -> list[Member]:
     url : str
         Address of the source as links into it name it (chunk references name it by a template).
     """
-    return [entry for path, node in tree.nodes.items() for entry in _entries(path, node, url)]
+    plain = tree.profile == "zarr"
+    members: list[Member] = []
+    consolidated: dict[str, Any] = {}
+    for path, node in tree.nodes.items():
+        prefix = path.lstrip("/") + "/" if path != "/" else ""
+        for key, value in _metadata(prefix, node, url):
+            members.append(_entry(key, compact(value) if plain else value))
+            if plain:
+                consolidated[key] = value
+        if isinstance(node, ArrayNode):
+            members += [_entry(prefix + key, inline_text(data)) for key, data in node.inline.items()]
+            if node.table is not None and len(node.table):
+                members.append(ChunkMembers(prefix, node.table))
+    if plain:
+        members.insert(0, _entry(".zmetadata", compact({"zarr_consolidated_format": 1, "metadata": consolidated})))
+    return members
 
 
-def _entries(path: str, node: Node, url: str) -> Iterator[Member]:
-    prefix = path.lstrip("/") + "/" if path != "/" else ""
+def _metadata(prefix: str, node: Node, url: str) -> Iterator[tuple[str, Any]]:
     if isinstance(node, SoftLinkNode):
-        yield _entry(prefix + ".zgroup", {"zarr_format": 2})
-        yield _entry(prefix + ".zattrs", {"_SOFT_LINK": {"path": node.target}})
+        yield prefix + ".zgroup", {"zarr_format": 2}
+        yield prefix + ".zattrs", {"_SOFT_LINK": {"path": node.target}}
     elif isinstance(node, GroupNode):
-        yield _entry(prefix + ".zgroup", {"zarr_format": 2})
+        yield prefix + ".zgroup", {"zarr_format": 2}
         if node.attributes:
-            yield _entry(prefix + ".zattrs", node.attributes)
+            yield prefix + ".zattrs", node.attributes
     else:
-        yield from _array_entries(prefix, node, url)
+        yield from _array_metadata(prefix, node, url)
 
 
 def _entry(key: str, value: Any) -> str:
     return f"{compact(key)}:{compact(value)}"
 
 
-def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Member]:
+def _array_metadata(prefix: str, node: ArrayNode, url: str) -> Iterator[tuple[str, Any]]:
     *filters, last = node.filters or (None,)
-    # Zarr v2 has one place for the last codec; vlen-utf8 and json2 must stand among the filters.
-    if last is not None and last["id"] in ("vlen-utf8", "json2", "shuffle", "fletcher32"):
+    # Zarr v2 has one place for the last codec; codecs of objects must stand among the filters.
+    if last is not None and last["id"] in ("vlen-utf8", "vlen-bytes", "json2", "shuffle", "fletcher32"):
         filters, last = [*filters, last], None
-    yield _entry(
+    yield (
         prefix + ".zarray",
         {
             "zarr_format": 2,
@@ -113,11 +128,7 @@ def _array_entries(prefix: str, node: ArrayNode, url: str) -> Iterator[Member]:
             "name": node.external,
         }
     if attributes:
-        yield _entry(prefix + ".zattrs", attributes)
-    for key, data in node.inline.items():
-        yield _entry(prefix + key, inline_text(data))
-    if node.table is not None and len(node.table):
-        yield ChunkMembers(prefix, node.table)
+        yield prefix + ".zattrs", attributes
 
 
 def inline_text(data: bytes) -> str:

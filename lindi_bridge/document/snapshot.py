@@ -87,7 +87,7 @@ def _parse(section: Mapping[str, Any]) -> Snapshot:
     fingerprint = section["fingerprint"]
     return Snapshot(
         url=_text(source["url"]),
-        identity=SourceIdentity(size, source.get("etag"), source.get("last_modified")),
+        identity=SourceIdentity(size, _header_text(source.get("etag")), _header_text(source.get("last_modified"))),
         pieces=_pieces(section["metadata"], size),
         fingerprint=Fingerprint(
             tuple(_count(s) for s in fingerprint["starts"]),
@@ -150,3 +150,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise DocumentError(f"the document's hdf5 section has {type(value).__name__} where a string belongs")
     return value
+
+
+def _header_text(value: Any) -> str | None:
+    """What was in a header of an answer and may stand in one of a request, or null."""
+    if value is not None and not _text(value).isprintable():
+        raise DocumentError("the document's hdf5 section has an ETag or a time with control characters")
+    return value  # type: ignore[no-any-return]

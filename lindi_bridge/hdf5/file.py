@@ -81,6 +81,8 @@ class HDF5File(io.RawIOBase):
         """State of the layers above that lives as long as the open file (see ``client.file``)."""
         self._verify = verify
         self._position = 0
+        # Where the last read found its bytes (address, end, bytes): libhdf5 reads contiguous rows one by one.
+        self._recent: tuple[int, int, memoryview] = (0, 0, memoryview(b""))
         self._metadata = ExtentCache()
         self._metadata.add(metadata)
         self._ahead = ExtentCache(cache_bytes)
@@ -111,6 +113,9 @@ class HDF5File(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Set the position (bytes)."""
         self._refuse_closed()
+        if whence == io.SEEK_SET and type(offset) is int and offset >= 0:
+            self._position = offset
+            return offset
         bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
         if whence not in bases:
             raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
@@ -153,6 +158,11 @@ class HDF5File(io.RawIOBase):
         self._refuse_closed()
         view = memoryview(buffer).cast("B")
         start, wanted = self._position, len(view)
+        first, end, data = self._recent
+        if first <= start and start + wanted <= end and self._recorder is None:
+            view[:] = data[start - first : start - first + wanted]
+            self._position = start + wanted
+            return wanted
         if start + wanted > self.size:
             if h5py_lock_is_held():
                 raise EndOfFileError(
@@ -174,6 +184,7 @@ class HDF5File(io.RawIOBase):
                 continue
             length = min(len(found), wanted - done)
             view[done : done + length] = found[:length]
+            self._recent = (start + done, start + done + len(found), found)
             done += length
         self._position = start + wanted
         return wanted
@@ -191,6 +202,7 @@ class HDF5File(io.RawIOBase):
         if not self.closed:
             self._ahead.clear()
             self._demand.clear()
+            self._recent = (0, 0, memoryview(b""))
             self.reader.close()
         super().close()
 

@@ -11,7 +11,7 @@ every dataset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import h5py
@@ -23,7 +23,7 @@ from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table, ref
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
-from lindi_bridge.hdf5.waves import Waves
+from lindi_bridge.hdf5.waves import Visit, Waves
 from lindi_bridge.model.chunks import ChunkTable
 
 __all__ = [
@@ -111,8 +111,38 @@ def structure_table(file: HDF5File, header_address: int, *, fetch: bool = False)
     WalkedTable or None
         None if not all of its index can be had, or it cannot be understood.
     """
+    return structure_tables(file, [header_address], fetch=fetch).get(header_address)
+
+
+def structure_tables(file: HDF5File, addresses: Iterable[int], *, fetch: bool = False) -> dict[int, WalkedTable]:
+    """Read the chunk tables of several datasets together, not yet confirmed by libhdf5.
+
+    Parameters
+    ----------
+    file : HDF5File
+        The file object.
+    addresses : iterable of int
+        Of object headers.
+    fetch : bool
+        As for :func:`structure_table`; a level of all indexes is one wave.
+
+    Returns
+    -------
+    dict
+        By address, what could be had and understood.
+    """
     waves = Waves(file, fetch=fetch)
-    return waves.result(read_dataset_table(waves, header_address))
+    found: dict[int, WalkedTable] = {}
+
+    def keep(address: int) -> Visit[None]:
+        table = yield from read_dataset_table(waves, address)
+        if table is not None:
+            found[address] = table
+
+    for address in addresses:
+        waves.start(keep(address))
+    waves.run()
+    return found
 
 
 @dataclass

@@ -7,9 +7,18 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5t
+from h5py import h5d, h5t
 
-__all__ = ["contains_references", "describe_dtype", "encoded_type", "fill_value", "stored_dtype", "zarr_dtype"]
+__all__ = [
+    "contains_references",
+    "describe_dtype",
+    "encode_fill",
+    "encoded_type",
+    "fill_value",
+    "has_fill_value",
+    "stored_dtype",
+    "zarr_dtype",
+]
 
 JSONValue = Any
 
@@ -40,9 +49,35 @@ def zarr_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def fill_value(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
-    """The fill value as ``.zarray`` has it (Zarr specification v2, "Fill value encoding")."""
-    # h5py's fillvalue has the dtype that h5py shows, which is not always the stored one.
-    value = np.asarray(dataset.fillvalue).astype(dtype)
+    """The fill value of a dataset, as ``.zarray`` has it; None where HDF5 has none either."""
+    if not has_fill_value(dataset):
+        return None
+    if is_never_filled(dataset):
+        return encode_fill(np.zeros((), dtype), dtype)
+    return encode_fill(declared_fill(dataset, dtype), dtype)
+
+
+def declared_fill(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The fill value as a value of ``dtype``."""
+    # h5py's has the dtype that h5py shows, which is not always the stored one.
+    return np.asarray(dataset.fillvalue).astype(dtype)
+
+
+def is_never_filled(dataset: h5py.Dataset) -> bool:
+    """Whether libhdf5 leaves alone what was never written: h5py then reads zeros, whatever the fill value is."""
+    return bool(dataset.id.get_create_plist().get_fill_time() == h5d.FILL_TIME_NEVER)
+
+
+def has_fill_value(dataset: h5py.Dataset) -> bool:
+    """Whether there is a value for what was never written; one who makes a file may say that there is none."""
+    try:
+        return bool(dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED)
+    except (ValueError, RuntimeError):  # what h5py makes of damage
+        return True
+
+
+def encode_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
+    """A value of ``dtype`` as the ``fill_value`` of ``.zarray`` (Zarr specification v2, "Fill value encoding")."""
     if dtype.kind == "b":
         return bool(value)
     if dtype.kind in "iu":

@@ -10,9 +10,10 @@ import numpy as np
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.open import open_file_id
 from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file, walk_structures
-from lindi_bridge.indexer.datasets import InlinePolicy
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
 from lindi_bridge.indexer.pages import metadata_ranges, union
+from lindi_bridge.indexer.profile import PROFILES, Profile
+from lindi_bridge.indexer.storage import InlinePolicy
 from lindi_bridge.indexer.tree import index_tree
 from lindi_bridge.model.chunks import ChunkTable, Int64Array
 from lindi_bridge.model.nodes import ReferenceTree
@@ -34,6 +35,7 @@ def index_file(
     inline: InlinePolicy | None = None,
     embed: EmbedPolicy | None = None,
     progress: Progress | None = None,
+    profile: Profile = PROFILES["lindi"],
 ) -> tuple[ReferenceTree, Snapshot]:
     """Index an HDF5 file.
 
@@ -49,6 +51,8 @@ def index_file(
         What may be copied into the document.
     progress : callable, optional
         Called with the name of a stage (``"walk"``, ``"index"``) and 1 for each object.
+    profile : Profile
+        Whom the tree is written for.
     """
     structures = walk_structures(file)
     with file.record() as opening:
@@ -58,7 +62,7 @@ def index_file(
         plan = plan_embedding(walk.datasets.values(), file, walk.tables, embed)
         root = h5py.Group(h5py.h5g.open(file_id, b"/"))
         tree, departures = index_tree(
-            root, file, walk, inline, None if progress is None else lambda n: progress("index", n)
+            root, file, walk, inline, None if progress is None else lambda n: progress("index", n), profile
         )
         raw_offset, raw_nbytes = _raw_data(walk)
     finally:

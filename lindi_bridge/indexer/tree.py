@@ -15,8 +15,9 @@ from lindi_bridge.hdf5.chunk_index import refuse_source_error
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
-from lindi_bridge.indexer.datasets import DatasetIndexer, InlinePolicy, NotExpressibleError
-from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, encode_attribute, typed_attribute
+from lindi_bridge.indexer.profile import PROFILES, Profile
+from lindi_bridge.indexer.storage import DatasetStorage, InlinePolicy, NotExpressibleError
+from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, typed_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
 
@@ -34,6 +35,7 @@ def index_tree(
     walk: Walk,
     policy: InlinePolicy | None = None,
     progress: Callable[[int], None] | None = None,
+    profile: Profile = PROFILES["lindi"],
 ) -> tuple[ReferenceTree, list[Departure]]:
     """Express every object of a file as a node, or say why not.
 
@@ -46,9 +48,11 @@ def index_tree(
     walk : Walk
         What the walk of this file learnt.
     policy : InlinePolicy, optional
-        What may be copied into the document.
+        What may be copied into the document, if not what the profile says.
     progress : callable, optional
         Called with 1 for each object.
+    profile : Profile
+        Whom the tree is written for.
 
     Returns
     -------
@@ -57,7 +61,7 @@ def index_tree(
     departures : list of Departure
         Objects whose content lies in other files.
     """
-    indexer = _TreeIndexer(root, file, walk, policy or InlinePolicy(), progress)
+    indexer = _TreeIndexer(root, file, walk, policy or profile.inline, progress, profile)
     indexer.run()
     return indexer.tree, indexer.departures
 
@@ -70,17 +74,19 @@ class _TreeIndexer:
         walk: Walk,
         policy: InlinePolicy,
         progress: Callable[[int], None] | None,
+        profile: Profile,
     ) -> None:
-        self.tree = ReferenceTree()
+        self.tree = ReferenceTree(profile=profile.name)
         self.departures: list[Departure] = []
         self._root = root
+        self._profile = profile
         self._progress = progress
         self._paths: dict[int, str] = {}
         self._links: dict[str, Node] = {}
         self._objects: list[tuple[str, Any]] = []
         self._find_objects()
         self._reference = ReferenceEncoder(root, self._paths.get)
-        self._datasets = DatasetIndexer(file, walk.tables, self._reference, policy)
+        self._datasets = profile.datasets(DatasetStorage(file, walk.tables, policy), self._reference)
 
     def run(self) -> None:
         block = self._root.file.userblock_size
@@ -92,19 +98,22 @@ class _TreeIndexer:
                 self.tree.nodes[path] = node
             if self._progress is not None:
                 self._progress(1)
+        self._profile.finish(self.tree, dict(self._objects), self._paths.get)
 
     # -- structure ------------------------------------------------------------------------------------------------
 
     def _find_objects(self) -> None:
         """Give every object its canonical path, the first that depth-first order meets."""
         self._paths[header_address(self._root.id)] = "/"
-        pending: list[tuple[str, Any]] = [("/", self._root.id)]
+        self._objects.append(("/", self._root.id))
+        # Pushed in reverse, so that they are taken in the group's own order; and opened when they are taken, so that
+        # of the names of an object the first in this order is the one that it is written by.
+        pending = [("/", self._root.id, name) for name in reversed(self._names("/", self._root.id))]
         while pending:
-            path, obj = pending.pop()
+            path, obj = self._child(*pending.pop())
             self._objects.append((path, obj))
             if isinstance(obj, h5g.GroupID):
-                # Pushed in reverse, so that they are taken in the group's own order.
-                pending.extend(reversed([self._child(path, obj, name) for name in self._names(path, obj)]))
+                pending.extend((path, obj, name) for name in reversed(self._names(path, obj)))
 
     def _names(self, path: str, group: h5g.GroupID) -> list[bytes]:
         try:
@@ -209,7 +218,7 @@ class _TreeIndexer:
             return plain
         for name in names:
             try:
-                value, annotation = encode_attribute(manager, name, self._reference)
+                value, annotation, loss = self._profile.attribute(manager, name, self._reference)
             except (*_DAMAGE, TypeError) as error:
                 refuse_source_error(error)
                 self._problem(path, "attribute", f"attribute {name!r} cannot be expressed: {error}")
@@ -220,6 +229,8 @@ class _TreeIndexer:
                 plain[name] = value
             if annotation is not None:
                 typed[name] = annotation
+            if loss is not None:
+                self._problem(path, "attribute", f"attribute {name!r} is left out: {loss}")
         if typed:
             self._annotate(path, attributes=typed)
         if obj.get_create_plist().get_attr_creation_order():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -16,6 +16,7 @@ from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type
 __all__ = [
     "ABSENT",
     "RESERVED_ATTRIBUTES",
+    "EncodedAttribute",
     "ReferenceEncoder",
     "encode_attribute",
     "encode_element",
@@ -87,7 +88,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def encode_element(value: Any, dtype: np.dtype[Any], reference: ReferenceEncoder) -> JSONValue:
+def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], JSONValue]) -> JSONValue:
     """One element of an array of ``dtype``, or an array field of it, as JSON.
 
     NaN and infinities as LINDI writes them; complex numbers as ``[real, imaginary]``; bytes that are not UTF-8,
@@ -144,29 +145,38 @@ def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, J
     return annotation
 
 
-def encode_attribute(
-    attributes: h5py.AttributeManager, name: str, reference: ReferenceEncoder
-) -> tuple[JSONValue, JSONValue]:
-    """Encode one attribute.
+class EncodedAttribute(NamedTuple):
+    """One attribute in JSON.
 
-    Returns
-    -------
+    Parameters
+    ----------
     value : JSON value
         What other readers see in ``.zattrs``, or ``ABSENT`` where plain JSON cannot say it.
     annotation : JSON value
         ``{dtype, shape}`` where JSON loses the type, with ``value`` where ``value`` is ABSENT; None otherwise.
         ``shape`` is null for an empty dataspace.
+    loss : str, optional
+        Why other readers do not see it, where that is a problem of the document.
     """
+
+    value: JSONValue
+    annotation: JSONValue
+    loss: str | None = None
+
+
+def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: ReferenceEncoder) -> EncodedAttribute:
+    """Encode one attribute for LINDI's readers."""
     value = attributes[name]
     attribute_id = attributes.get_id(name)
     dtype, shape = attribute_id.dtype, attribute_id.shape
     annotation = typed_attribute(attributes, name)
     if isinstance(value, h5py.Empty):
-        return ABSENT, annotation
+        return EncodedAttribute(ABSENT, annotation)
     encoded = _encode_array(value, dtype, shape, reference)
     if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
-        return ABSENT, annotation | {"value": encoded}
-    return encoded, None if "type" not in annotation and _is_default(dtype, shape, encoded) else annotation
+        return EncodedAttribute(ABSENT, annotation | {"value": encoded})
+    untyped = "type" not in annotation and _is_default(dtype, shape, encoded)
+    return EncodedAttribute(encoded, None if untyped else annotation)
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceEncoder) -> JSONValue:

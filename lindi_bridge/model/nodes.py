@@ -26,7 +26,8 @@ class Problem:
         The object in the HDF5 file.
     kind : str
         One word for programs: ``external_link``, ``virtual_dataset``, ``external_storage``, ``committed_datatype``,
-        ``attribute``, ``unreadable``, ``chunk_index``.
+        ``attribute``, ``unreadable``, ``chunk_index``; in the profile ``zarr`` also ``datatype``, ``too_large``,
+        ``link``, ``name``, ``dimension``.
     message : str
         A sentence for people.
     """
@@ -64,8 +65,8 @@ class ArrayNode:
     ----------
     shape, chunks : tuple of int
         As in ``.zarray``. A scalar dataset has shape ``(1,)`` and the annotation ``_SCALAR``.
-    dtype : str
-        Zarr v2 type string.
+    dtype : str or list
+        Zarr v2 type string, or the list of names and type strings of a structured type.
     fill_value : JSON value
         As in ``.zarray``.
     filters : tuple of dict
@@ -87,7 +88,7 @@ class ArrayNode:
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...]
-    dtype: str
+    dtype: Any
     fill_value: JSONValue = None
     filters: tuple[Mapping[str, JSONValue], ...] = ()
     attributes: Mapping[str, JSONValue] = field(default_factory=dict)
@@ -106,10 +107,12 @@ class ReferenceTree:
     """All nodes of a file by absolute path, the root group first, and what could not be expressed.
 
     ``annotations`` keeps, by path, what plain JSON loses of a node (see docs/format.md). ``sources`` are the addresses
-    that chunk tables number; empty where there is the one that the tree was made from.
+    that chunk tables number; empty where there is the one that the tree was made from. ``profile`` names the readers
+    that it is meant for (see docs/format.md): ``lindi`` or ``zarr``.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     annotations: dict[str, dict[str, JSONValue]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
+    profile: str = "lindi"

@@ -15,6 +15,7 @@ from lindi_bridge.ranges.address import (
     split,
     strip_secrets,
 )
+from lindi_bridge.ranges.cached_reader import CachedReader
 from lindi_bridge.ranges.file_object import FileObjectReader
 from lindi_bridge.ranges.filesystem import BytesReader, FsspecReader, LocalReader
 from lindi_bridge.ranges.http import HttpReader
@@ -22,11 +23,12 @@ from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 from lindi_bridge.ranges.object_store import ObjectStoreReader
 from lindi_bridge.ranges.open import open_reader
-from lindi_bridge.ranges.reader import ByteRange, RangeReader, ReaderOptions, ReadStatistics, coalesce
+from lindi_bridge.ranges.reader import ByteRange, RangeReader, ReaderOptions, ReadStatistics, Renew, coalesce
 
 __all__ = [
     "ByteRange",
     "BytesReader",
+    "CachedReader",
     "FileObjectReader",
     "FsspecReader",
     "HttpReader",
@@ -35,6 +37,7 @@ __all__ = [
     "RangeReader",
     "ReadStatistics",
     "ReaderOptions",
+    "Renew",
     "SourceIdentity",
     "check_redirect",
     "coalesce",

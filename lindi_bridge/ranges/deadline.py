@@ -12,6 +12,8 @@ __all__ = ["Deadline", "TransientError", "backoff"]
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
+_GLANCE = 0.25
+"""Seconds after which a read that may be abandoned looks whether it was."""
 
 
 class Deadline:
@@ -49,8 +51,13 @@ class Deadline:
         if left <= 0:
             raise self.error()
         if self._abandoned is not None and self._abandoned.is_set():
-            raise SourceTimeoutError(f"{self._url}: the read was abandoned because another one of its batch failed")
+            raise SourceTimeoutError(f"{self._url}: the read was abandoned, because another one of its wave failed")
         return min(seconds, left)
+
+    def slice_of(self, seconds: float) -> float:
+        """Time limit (seconds) for a part of the next step: short where it matters whether the read was abandoned."""
+        limit = self.at_most(seconds)
+        return limit if self._abandoned is None else min(limit, _GLANCE)
 
     def pause(self, seconds: float) -> None:
         """Sleep in the calling thread, waking up now and then to see whether the read was abandoned."""
@@ -74,12 +81,23 @@ class TransientError(Exception):
         What to raise when no attempt is left.
     retry_after : float, optional
         Seconds that the server asks to wait.
+    at_once : bool
+        Nothing is wrong with the server: no need to wait.
     """
 
-    def __init__(self, error: SourceError, retry_after: float | None = None) -> None:
+    def __init__(self, error: SourceError, retry_after: float | None = None, at_once: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.retry_after = retry_after
+        self.at_once = at_once
+
+    def pause(self, attempt: int) -> float:
+        """Seconds to wait after failed attempt number ``attempt`` (from 0).
+
+        What the server asks for comes on top of our own pause, whose jitter keeps the readers of a wave from coming
+        back all at one time.
+        """
+        return 0.0 if self.at_once else (self.retry_after or 0.0) + backoff(attempt)
 
 
 def backoff(attempt: int) -> float:

@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
-import netrc
 import os
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from threading import Event
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
-from lindi_bridge.errors import SourceChangedError, SourceError, SourceProtocolError, SourceTimeoutError
-from lindi_bridge.ranges.address import check_redirect, same_origin, strip_secrets
-from lindi_bridge.ranges.deadline import Deadline, TransientError, backoff
+from lindi_bridge.errors import SourceChangedError, SourceProtocolError, SourceTimeoutError
+from lindi_bridge.ranges.deadline import Deadline, TransientError
 from lindi_bridge.ranges.http_answer import (
     REDIRECTS,
-    TRANSIENT,
     Asked,
     BodyPlan,
     changed_midway,
+    is_gone,
+    is_transient,
     plan_body,
     refusal,
     retry_after,
 )
-from lindi_bridge.ranges.http_direct import DirectTransport
-from lindi_bridge.ranges.http_pooled import PooledTransport
+from lindi_bridge.ranges.http_connection import Answer
+from lindi_bridge.ranges.http_location import HttpLocation, Place, Refused
+from lindi_bridge.ranges.http_transport import HttpTransport
 from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import refuse_under_lock
 from lindi_bridge.ranges.reader import ByteRange, ReaderOptions, ReadStatistics, Tally, check_range
-from lindi_bridge.ranges.transport import Answer, Transport
 from lindi_bridge.ranges.wave import run_wave
+from lindi_bridge.ranges.workers import Workers
 
 __all__ = ["HttpReader"]
 
 _MAX_REDIRECTS = 10
-_OURS = frozenset({"accept-encoding", "range", "if-match", "if-range", "connection"})
 
 
 class HttpReader:
@@ -49,23 +46,20 @@ class HttpReader:
     url : str
         ``http://`` or ``https://``. A query string (signature) and ``user:password@`` are used and never shown.
     options : ReaderOptions, optional
-        Headers, time limits (seconds), number of attempts and of concurrent requests.
+        Headers, ``renew``, time limits (seconds), number of attempts and of concurrent requests.
     expected : SourceIdentity, optional
         The file that it must be. A strong entity tag in it is sent as ``If-Match``.
     """
 
     def __init__(self, url: str, options: ReaderOptions | None = None, expected: SourceIdentity | None = None) -> None:
         self._options = options or ReaderOptions()
-        self._name = strip_secrets(url)
-        self._target, userinfo = _request_url(url)
-        self._credentials = _credentials(self._target, userinfo, self._options)
+        self._location = HttpLocation(url, self._options)
+        self._name = self._location.name
         self._expected = expected
         self._pinned: dict[str, SourceIdentity] = {}
-        self._resolved: str | None = None
         self._tally = Tally()
-        self._direct = DirectTransport(self._options)
-        self._pooled = PooledTransport(self._options)
-        self._executors: dict[int, ThreadPoolExecutor] = {}
+        self._transport = HttpTransport(self._options)
+        self._workers: dict[int, Workers] = {}
 
     def __repr__(self) -> str:
         return f"<HttpReader {self._name}>"
@@ -93,7 +87,7 @@ class HttpReader:
     def read_head(self, length: int) -> bytes:
         """Read up to ``length`` first bytes in the calling thread; see :class:`RangeReader`."""
         self._tally.add(waves=1)
-        return self._read(Asked(0, max(length, 1), head=True), self._direct, None)[:length]
+        return self._read_here(Asked(0, max(length, 1), head=True))[:length]
 
     def read_locked(self, start: int, length: int) -> bytes:
         """Read one range in the calling thread, without locks and logging; see :class:`RangeReader`."""
@@ -101,65 +95,132 @@ class HttpReader:
         if length == 0:
             return b""
         self._tally.add(waves=1)
-        return self._read(Asked(start, length), self._direct, None)
+        return self._read_here(Asked(start, length))
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges, ``options.concurrency`` at a time; see :class:`RangeReader`."""
         refuse_under_lock(self._name)
         for wanted in ranges:
             check_range(wanted, self._size(), self._name)
-        if not any(wanted.length for wanted in ranges):
-            return [b""] * len(ranges)
-        self._tally.add(waves=1)
-        abandoned = Event()
-        return run_wave(
-            self._executor(), lambda wanted: self._read(Asked(*wanted), self._pooled, abandoned), ranges, abandoned
-        )
+        found = {index: b"" for index, wanted in enumerate(ranges) if not wanted.length}
+        tried: set[str] = set()
+        soon_gone = 0
+        while len(found) < len(ranges):
+            left = [index for index in range(len(ranges)) if index not in found]
+            outcomes = dict(zip(left, self._read_wave([ranges[index] for index in left]), strict=True))
+            arrived = {index: data for index, data in outcomes.items() if isinstance(data, bytes)}
+            if arrived:
+                tried.clear()  # it got on: what refuses now has expired since
+            found |= arrived
+            refused = next((r for r in outcomes.values() if isinstance(r, Refused)), None)
+            if refused is not None and refused.place.redirected and 0 < len(arrived) < len(outcomes) // 2:
+                soon_gone += 1
+            if soon_gone == 2:  # once may be chance: an address expires now and then
+                self._location.ask_every_time()
+            del outcomes
+            if refused is not None:
+                self._move_or_raise(refused, tried)
+        return [found[index] for index in range(len(ranges))]
 
     def lock_safe(self) -> AbstractContextManager[None]:
         """Do nothing: :meth:`read_locked` is always possible."""
         return nullcontext()
 
     def close(self) -> None:
-        """Close all connections. Idempotent; the reader opens new ones if it is used again."""
-        executor = self._executors.pop(os.getpid(), None)
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
-        self._direct.close()
-        self._pooled.close()
+        """Close all connections and end all threads. Idempotent; the reader makes new ones if it is used again."""
+        self._end_workers()
+        self._transport.close()
 
-    def _executor(self) -> ThreadPoolExecutor:
-        # Threads do not survive fork(), so each process has its own.
-        executor = self._executors.get(os.getpid())
-        if executor is None:
-            fresh = ThreadPoolExecutor(max(self._options.concurrency, 1), thread_name_prefix="lindi-bridge-http")
-            executor = self._executors.setdefault(os.getpid(), fresh)
-        return executor
+    def _end_workers(self) -> None:
+        workers = self._workers.pop(os.getpid(), None)
+        if workers is not None:
+            workers.close()
 
     def _size(self) -> int | None:
         known = self._pinned.get("identity", self._expected)
         return None if known is None else known.size
 
-    def _read(self, asked: Asked, transport: Transport, abandoned: Event | None) -> bytes:
-        """Read one range with retries; both transports come through here."""
+    def _read_here(self, asked: Asked) -> bytes:
+        tried: set[str] = set()
+        while not isinstance(outcome := self._read(asked, None), bytes):
+            self._move_or_raise(outcome, tried)
+        return outcome
+
+    def _move_or_raise(self, refused: Refused, tried: set[str]) -> None:
+        if not self._location.move(refused.place, tried):
+            raise refused.make_error()
+
+    def _read_wave(self, ranges: Sequence[ByteRange]) -> list[bytes | Refused]:
+        self._tally.add(waves=1)
+        self._transport.prepare(self._location.place.url)
+        if self._location.must_resolve:
+            outcome = self._read(Asked(0, 1, head=True), None, resolve=True)
+            if isinstance(outcome, Refused):
+                return [outcome] * len(ranges)
+        refusals: list[Refused] = []
+
+        def read(wanted: ByteRange) -> bytes | Refused:
+            # One refusal is enough: the rest of the wave need not ask there as well.
+            if refusals and refusals[0].place == self._location.place:
+                return refusals[0]
+            outcome = self._read(Asked(*wanted), abandoned)
+            if isinstance(outcome, Refused):
+                refusals.insert(0, outcome)
+            return outcome
+
+        abandoned = Event()
+        try:
+            return run_wave(self._own_workers(), read, ranges, abandoned)
+        except KeyboardInterrupt:
+            self._end_workers()  # whoever goes on reads with fresh ones
+            raise
+
+    def _own_workers(self) -> Workers:
+        # Threads do not survive fork(), so each process has its own.
+        workers = self._workers.get(os.getpid())
+        if workers is None:
+            fresh = Workers(self._options.concurrency, "lindi-bridge-http")
+            workers = self._workers.setdefault(os.getpid(), fresh)
+        return workers
+
+    def _read(self, asked: Asked, abandoned: Event | None, resolve: bool = False) -> bytes | Refused:
+        """Read one range with retries. All reads come through here."""
         deadline = Deadline(self._options.total_timeout, self._name, abandoned)
-        attempt = 0
+        failures: list[TransientError] = []
         while True:
             try:
-                return self._attempt(asked, transport, deadline)
+                return self._attempt(asked, deadline, resolve)
             except TransientError as problem:
-                pause = backoff(attempt) if problem.retry_after is None else problem.retry_after
-                attempt += 1
-                if deadline.left() <= 0 and isinstance(problem.error, SourceTimeoutError):
-                    raise deadline.error() from None  # the last receive was cut short by the deadline itself
-                if attempt > self._options.retries or pause >= deadline.left():
-                    raise problem.error from None
+                failures.append(problem)
+            # Raised only now, outside of the handler: an error whose context leads back to it would be garbage in a
+            # cycle, with the reader and its sockets.
+            if deadline.left() <= 0 and isinstance(failures[-1].error, SourceTimeoutError):
+                raise deadline.error()  # the last receive was cut short by the deadline itself
+            pause = failures[-1].pause(len(failures) - 1)
+            if len(failures) > self._options.retries or pause >= deadline.left():
+                raise failures.pop().error
             deadline.pause(pause)
 
-    def _attempt(self, asked: Asked, transport: Transport, deadline: Deadline) -> bytes:
-        remembered = self._resolved
-        url = remembered or self._target
-        hops = 0
+    def _attempt(self, asked: Asked, deadline: Deadline, resolve: bool) -> bytes | Refused:
+        place = self._location.place
+        url, hops = place.url, 0
+        while True:
+            answer, is_file = self._ask(url, asked, deadline)
+            if is_file:
+                self._location.arrived(place, url)
+                return answer.body
+            if answer.status not in REDIRECTS:
+                return self._refused(place, url, answer)
+            hops += 1
+            if hops > _MAX_REDIRECTS:
+                raise SourceProtocolError(f"{self._name}: the server redirects more than {_MAX_REDIRECTS} times")
+            url = self._location.follow(url, answer.headers.get("location"))
+            if resolve:
+                self._location.arrived(place, url)
+                return b""
+
+    def _ask(self, url: str, asked: Asked, deadline: Deadline) -> tuple[Answer, bool]:
+        """Make one request; also tell whether the answer is the asked part of the file."""
         plans: list[BodyPlan] = []
 
         def body_length(status: int, headers: Mapping[str, str]) -> int | None:
@@ -170,54 +231,33 @@ class HttpReader:
             plans.append(plan)
             return plan.nbytes if status != 416 else None
 
-        while True:
-            self._tally.add(requests=1)
-            answer = transport.fetch(url, self._headers(url, asked), body_length, deadline)
-            self._tally.add(nbytes=len(answer.body))
-            if answer.status in REDIRECTS:
-                hops += 1
-                url = self._follow(url, answer, hops)
-            elif answer.status in {401, 403, 404} and remembered is not None:
-                # What the server redirected to has expired: ask it again, once.
-                self._resolved = remembered = None
-                url = self._target
-            else:
-                break
+        self._tally.add(requests=1)
+        answer = self._transport.fetch(url, self._request_headers(url, asked), body_length, deadline)
         if not plans:
-            raise self._refusal(url, answer)
-        self._resolved = None if url == self._target else url
-        return answer.body
+            return answer, False
+        if answer.status == 416:
+            answer = answer._replace(body=b"")
+        self._tally.add(nbytes=len(answer.body))
+        return answer, True
 
-    def _refusal(self, url: str, answer: Answer) -> SourceError | TransientError:
-        given = bool(self._credentials)
-        sent = given and same_origin(url, self._target)
-        error = refusal(
-            answer.status,
-            self._name,
-            _origin_text(self._target),
-            given=given,
-            sent=sent,
-            withheld=self._options.withheld,
-        )
-        return TransientError(error, retry_after(answer.headers)) if answer.status in TRANSIENT else error
+    def _refused(self, place: Place, url: str, answer: Answer) -> Refused:
+        """What a refusal means for the read.
 
-    def _follow(self, url: str, answer: Answer, hops: int) -> str:
-        location = answer.headers.get("location")
-        if not location or hops > _MAX_REDIRECTS:
-            why = "redirects without saying where" if not location else f"redirects more than {_MAX_REDIRECTS} times"
-            raise SourceProtocolError(f"{self._name}: the server {why}")
-        # Header values arrive as latin-1; some servers send UTF-8 unescaped.
-        following = urljoin(url, quote(location.encode("latin-1", "replace"), safe="%/:=&?~#+!$,;'@()*[]|"))
-        check_redirect(self._target, following, self._options.restricted)
-        return _request_url(following)[0]
+        Raises
+        ------
+        TransientError, SourceError
+            Another place would not help, or there is none.
+        """
+        make_error = partial(refusal, answer, self._name, self._location.hint(url))
+        if is_transient(answer.status):
+            raise TransientError(make_error(), retry_after(answer.headers))
+        if is_gone(answer, place.redirected) and self._location.can_move(place):
+            return Refused(place, make_error)
+        raise make_error()
 
-    def _headers(self, url: str, asked: Asked) -> dict[str, str]:
-        headers = {
-            "User-Agent": "lindi-bridge",
-            "Accept": "*/*",
-        }
-        if same_origin(url, self._target):
-            headers |= self._credentials
+    def _request_headers(self, url: str, asked: Asked) -> dict[str, str]:
+        headers = {"User-Agent": "lindi-bridge", "Accept": "*/*"}
+        headers |= self._location.headers_for(url)
         headers["Accept-Encoding"] = "identity"
         headers["Range"] = f"bytes={asked.start}-{asked.start + asked.length - 1}"
         if self._expected is not None and self._expected.strong_etag:
@@ -237,45 +277,3 @@ class HttpReader:
                 f"{self._name}: the file is not the one that was indexed or opened: {difference}. Index it again, or "
                 "give the address of the right file by source="
             )
-
-
-def _request_url(url: str) -> tuple[str, str]:
-    """URL as it is requested (no fragment, no user name), and ``user:password`` apart."""
-    parts = urlsplit(url)
-    userinfo, _, host = parts.netloc.rpartition("@")
-    # Characters that no request line may hold are escaped; what is escaped already stays as it is (signatures).
-    path = quote(parts.path, safe="%/:=&~+!$,;'@()*[]|") or "/"
-    query = quote(parts.query, safe="%/:=&?~+!$,;'@()*[]|")
-    return urlunsplit((parts.scheme.lower(), host, path, query, "")), userinfo
-
-
-def _origin_text(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _credentials(url: str, userinfo: str, options: ReaderOptions) -> dict[str, str]:
-    """Headers that go to the origin of ``url`` and to no other."""
-    given = {name: value for name, value in options.headers.items() if name.lower() not in _OURS}
-    if any(name.lower() == "authorization" for name in given):
-        return given
-    pair: tuple[str, str] | None = None
-    if userinfo:
-        user, _, password = userinfo.partition(":")
-        pair = unquote(user), unquote(password)
-    elif not options.restricted:  # a stranger's document may not make us send what lies in ~/.netrc
-        pair = _from_netrc(urlsplit(url).hostname or "")
-    if pair is not None:
-        given["Authorization"] = "Basic " + b64encode(":".join(pair).encode()).decode("ascii")
-    return given
-
-
-def _from_netrc(host: str) -> tuple[str, str] | None:
-    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
-    if not os.path.isfile(path):
-        return None
-    try:
-        entry = netrc.netrc(path).authenticators(host)
-    except (netrc.NetrcParseError, OSError, UnicodeError):
-        return None  # as curl and requests do: a broken file means no credentials
-    return None if entry is None else (entry[0] or entry[1] or "", entry[2] or "")

@@ -20,12 +20,26 @@ from lindi_bridge.errors import (
     SourceProtocolError,
 )
 from lindi_bridge.ranges.deadline import TransientError
+from lindi_bridge.ranges.http_connection import Answer
 from lindi_bridge.ranges.identity import SourceIdentity
 
-__all__ = ["REDIRECTS", "TRANSIENT", "Asked", "BodyPlan", "changed_midway", "plan_body", "refusal", "retry_after"]
+__all__ = [
+    "REDIRECTS",
+    "Asked",
+    "BodyPlan",
+    "changed_midway",
+    "is_gone",
+    "is_transient",
+    "plan_body",
+    "refusal",
+    "retry_after",
+]
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-TRANSIENT = frozenset({429, 500, 502, 503, 504})
+
+_LASTING_FAILURES = frozenset({501, 505, 511})
+# S3 and Google Cloud Storage answer 400 with this code when the credentials that signed an address have expired.
+_EXPIRED = re.compile(rb"<Code>\s*(?:ExpiredToken|RequestExpired|TokenRefreshRequired)\s*</Code>")
 
 _SATISFIED = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE)
 _UNSATISFIED = re.compile(r"bytes \*/(\d+)", re.IGNORECASE)
@@ -79,6 +93,11 @@ def plan_body(asked: Asked, status: int, headers: Mapping[str, str], size: int |
             f"{name}: the server sends the file compressed (Content-Encoding: {coding[:40]}) although identity was "
             "asked for, so positions in it mean nothing. Turn compression off for this file on the server or its proxy"
         )
+    if status == 200 and _is_page(asked, headers, size):
+        raise SourceProtocolError(
+            f"{name}: the server answered with a web page instead of the file. It may want a login (headers=), or the "
+            "address may be that of a page about the file"
+        )
     if status == 416:
         return _unsatisfied(asked, headers, size, name)
     announced = _content_length(headers)
@@ -120,6 +139,19 @@ def plan_body(asked: Asked, status: int, headers: Mapping[str, str], size: int |
 def _content_length(headers: Mapping[str, str]) -> int | None:
     text = headers.get("content-length", "").strip()
     return int(text) if text.isascii() and text.isdigit() and "transfer-encoding" not in headers else None
+
+
+def _is_page(asked: Asked, headers: Mapping[str, str], size: int | None) -> bool:
+    """Tell whether a whole answer is a page of HTML in place of the file.
+
+    What may be the whole file is let through, whatever the server calls it: its content will tell.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    announced = _content_length(headers)
+    may_be_all = announced is not None and (
+        announced == size or (asked.head and size is None and announced <= asked.length)
+    )
+    return kind in {"text/html", "application/xhtml+xml"} and not may_be_all
 
 
 def _whole_file(
@@ -169,37 +201,37 @@ def changed_midway(before: SourceIdentity, now: SourceIdentity) -> str | None:
     return None
 
 
-def refusal(status: int, name: str, origin: str, *, given: bool, sent: bool, withheld: bool) -> SourceError:
+def is_transient(status: int) -> bool:
+    """Tell whether a status may be another one in a moment."""
+    return status in {408, 425, 429} or (500 <= status < 600 and status not in _LASTING_FAILURES)
+
+
+def _is_expired(answer: Answer) -> bool:
+    return answer.status == 400 and _EXPIRED.search(answer.body) is not None
+
+
+def is_gone(answer: Answer, redirected: bool) -> bool:
+    """Tell whether a fresh address may help: access is refused, or the server that redirected sent us nowhere."""
+    return answer.status in {401, 403} or _is_expired(answer) or (redirected and answer.status in {404, 410})
+
+
+def refusal(answer: Answer, name: str, hint: str) -> SourceError:
     """Make the error for a status that is no answer to a range request.
 
     Parameters
     ----------
-    status : int
-        HTTP status, not 200 or 206.
+    answer : Answer
+        Its status is not 200 or 206.
     name : str
         Address without secrets.
-    origin : str
-        Scheme and host that credentials are sent to.
-    given, sent : bool
-        Whether there are credentials (headers of the caller's, a user name), and whether they went with this request.
-    withheld : bool
-        Whether the caller has headers that this address was not given.
+    hint : str
+        Why access may have been refused, and what to do.
     """
-    if status in {401, 403, 407}:
-        if sent:
-            hint = "The credentials that were given (headers=, user:password@ or ~/.netrc) were refused"
-        elif withheld:
-            hint = (
-                f"headers= were not sent, because it was a document that named this address: pass source=, or "
-                f"credentials_for=['{origin}'] if they are meant for it"
-            )
-        elif given:
-            hint = f"It redirected to another host; headers= are sent to {origin} only"
-        else:
-            hint = "No credentials were given: pass headers={'Authorization': ...}"
+    status = answer.status
+    if status in {401, 403, 407} or _is_expired(answer):
         return SourcePermissionError(
             f"{name}: the server refuses access (HTTP {status}). {hint}. If the address was presigned it may have "
-            "expired: give a fresh one by source="
+            "expired: give a fresh one by source=, or a function that makes one by renew="
         )
     if status in {404, 410}:
         return SourceNotFoundError(f"{name}: there is no file at this address (HTTP {status})")
@@ -207,9 +239,11 @@ def refusal(status: int, name: str, origin: str, *, given: bool, sent: bool, wit
         return SourceChangedError(
             f"{name}: the file is not the one that was indexed (HTTP 412: its ETag is another). Index it again"
         )
-    if status in TRANSIENT:
+    if is_transient(status):
         reason = "too many requests" if status == 429 else "a failure of the server"
-        return SourceError(f"{name}: HTTP {status}, {reason}; try again later, or with fewer concurrent requests")
+        wait = retry_after(answer.headers)
+        later = "later" if wait is None else f"later (it asks to wait {wait:.0f} seconds)"
+        return SourceError(f"{name}: HTTP {status}, {reason}; try again {later}, or with a smaller concurrency=")
     return SourceProtocolError(f"{name}: the server answered HTTP {status} to a range request")
 
 

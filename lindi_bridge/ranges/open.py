@@ -14,6 +14,9 @@ from lindi_bridge.ranges.address import (
     scheme_of,
     strip_secrets,
 )
+from lindi_bridge.ranges.cache_key import address_digest
+from lindi_bridge.ranges.cached_reader import CachedReader
+from lindi_bridge.ranges.disk_cache import disk_cache
 from lindi_bridge.ranges.file_object import FileObjectReader
 from lindi_bridge.ranges.filesystem import BytesReader, FsspecReader, LocalReader, check_expected
 from lindi_bridge.ranges.http import HttpReader
@@ -56,9 +59,10 @@ def open_reader(
         return FileObjectReader(source, expected=expected)
     scheme = scheme_of(source)
     if scheme in HTTP_SCHEMES:
-        return HttpReader(source, options, expected)
+        return _cached(HttpReader(source, options, expected), address_digest(source), options, expected)
     if scheme in OBJECT_STORE_SCHEMES:
-        return ObjectStoreReader(source, options, expected)
+        store = ObjectStoreReader(source, options, expected)
+        return _cached(store, address_digest(source, store.place), options, expected)
     if options.restricted:
         raise UnsupportedSchemeError(
             f"{strip_secrets(source)}: a document that came over the network may name only http(s), s3, gs and az "
@@ -67,3 +71,11 @@ def open_reader(
     if is_local(source):
         return LocalReader(local_path(source), expected)
     return FsspecReader(source, options, expected)
+
+
+def _cached(reader: RangeReader, address: str, options: ReaderOptions, expected: SourceIdentity | None) -> RangeReader:
+    """The reader over the disk cache, if there is to be one."""
+    if not options.cache_dir:
+        return reader
+    cache = disk_cache(options.cache_dir, options.cache_dir_bytes)
+    return CachedReader(reader, cache, address, expected)

@@ -6,7 +6,7 @@ Knows nothing of HDF5, Zarr or JSON.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -15,7 +15,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from lindi_bridge.errors import SourceError
 from lindi_bridge.ranges.identity import SourceIdentity
 
-__all__ = ["ByteRange", "RangeReader", "ReadStatistics", "ReaderOptions", "Tally", "check_range", "coalesce"]
+__all__ = ["ByteRange", "RangeReader", "ReadStatistics", "ReaderOptions", "Renew", "Tally", "check_range", "coalesce"]
+
+Renew = Callable[[str], str | Mapping[str, str]]
+"""Given an address without its query string: a fresh address of the same file, or fresh headers for it."""
 
 
 class ByteRange(NamedTuple):
@@ -82,15 +85,24 @@ class ReaderOptions:
     total_timeout : float
         Seconds for one range, all retries included.
     retries : int
-        Further attempts after 429, 5xx, and cut or stalled connections.
+        Further attempts after 408, 429, 5xx, and cut or stalled connections.
     concurrency : int
         Ranges in flight at one time.
     restricted : bool
         The address was named by a document that came over the network: no redirect from a public host to
         loopback or link-local addresses.
+    renew : callable, optional
+        For http(s): called with the address (without query string) when the server answers 401 or 403, or says that
+        what signed the address has expired. Gives a fresh address, or a mapping of fresh headers.
     withheld : bool
-        The caller has headers, which were not given to this reader because a document names its address. For the
-        message of a refusal.
+        The caller has headers or ``renew``, which were not given to this reader because a document names its address.
+        For the message of a refusal.
+    left_behind : tuple of str
+        Names of options that this file had in the process that pickled it. For the message of a refusal.
+    cache_dir : str, optional
+        Folder on the disk in which the bytes of http(s), s3, gs and az addresses are kept.
+    cache_dir_bytes : int
+        What it may hold.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -101,10 +113,24 @@ class ReaderOptions:
     retries: int = 4
     concurrency: int = 64
     restricted: bool = False
+    renew: Renew | None = field(default=None, repr=False)
     withheld: bool = False
+    left_behind: tuple[str, ...] = ()
+    cache_dir: str | None = None
+    cache_dir_bytes: int = 10 * 1024**3
 
     def __reduce__(self) -> Any:
         raise TypeError("ReaderOptions may hold secrets and cannot be pickled")
+
+    def pickled_hint(self) -> str:
+        """What to do about access that was left behind in another process; empty if nothing was."""
+        if not self.left_behind:
+            return ""
+        listed = ", ".join(f"{name}=" for name in self.left_behind)
+        return (
+            f"The file was pickled, and what may be secret does not travel with it: {listed}. Open it anew in this "
+            f"process, with {listed}"
+        )
 
 
 @runtime_checkable

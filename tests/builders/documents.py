@@ -11,9 +11,11 @@ from builders.compare import Difference
 
 
 def write_document(source: Path) -> Path:
-    """Index a local HDF5 file and save the document beside it."""
+    """Index a local HDF5 file and save the document beside it; it has to be as the schema says, and sound."""
     document = source.with_name(source.name + ".lindi.json")
     lb.index(str(source)).save(str(document))
+    problems = lb.check(document)
+    assert not problems, problems
     return document
 
 

@@ -220,6 +220,17 @@ def test_large_documents_take_memory_in_proportion(kind, tmp_path):
     assert resource.RUSAGE_SELF == 0
 
 
+@pytest.mark.parametrize("etag", [5, [], {}, '"a"\r\nX-Injected: 1', True])
+def test_an_etag_is_text_that_may_stand_in_a_header(etag, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = 1
+    raw = json.loads(lb.index(tmp_path / "a.h5").to_json())
+    for key in ("etag", "last_modified"):
+        raw["hdf5"]["sources"][0] = {**raw["hdf5"]["sources"][0], "etag": None, "last_modified": None, key: etag}
+        with pytest.raises(lb.DocumentError, match="hdf5 section"):
+            lb.open(json.dumps(raw).encode())
+
+
 def test_a_lying_annotation_is_an_error(tmp_path):
     source = tmp_path / "a.h5"
     with h5py.File(source, "w") as file:

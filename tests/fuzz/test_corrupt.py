@@ -115,7 +115,7 @@ def _walk_ends(data):
     file.close()
 
 
-@pytest.mark.parametrize("count", [250, pytest.param(2500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [250, pytest.param(1000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_walk_of_a_damaged_file_ends(originals, seed, count):
     data = list(originals.values())[seed]

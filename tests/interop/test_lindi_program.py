@@ -94,17 +94,31 @@ def wrong_values(source: Path, document: Path) -> list[Any]:
         return [finding for finding in compare_values(expected, actual) if finding.kind != "metadata"]
 
 
-def test_lindi_reads_our_document(source: Path, lindi: Any, tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def beyond_lindi(source: Path, lindi: Any, tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Paths that LINDI cannot read from its own document of the file either, as compounds of strings."""
+    document = tmp_path_factory.mktemp("theirs") / "theirs.lindi.json"
+    lindi("index", source, document)
+    return {path for kind, path, _ in json.loads(lindi("compare", source, document)) if kind == "read"}
+
+
+def wrong(found: str, beyond: set[str]) -> list[Any]:
+    return [(kind, path, message) for kind, path, message in json.loads(found) if kind != "read" or path not in beyond]
+
+
+def test_lindi_reads_our_document(source: Path, lindi: Any, beyond_lindi: set[str], tmp_path: Path) -> None:
     document = tmp_path / "ours.lindi.json"
     lb.index(source).save(document)
-    assert json.loads(lindi("compare", source, document)) == []
+    assert wrong(lindi("compare", source, document), beyond_lindi) == []
 
 
-def test_what_lindi_saved_again_is_still_the_file(source: Path, lindi: Any, tmp_path: Path) -> None:
+def test_what_lindi_saved_again_is_still_the_file(
+    source: Path, lindi: Any, beyond_lindi: set[str], tmp_path: Path
+) -> None:
     ours, copy = tmp_path / "ours.lindi.json", tmp_path / "copy.lindi.json"
     lb.index(source).save(ours)
     lindi("resave", ours, copy)
-    assert json.loads(lindi("compare", source, copy)) == []
+    assert wrong(lindi("compare", source, copy), beyond_lindi) == []
     with h5py.File(source) as expected, lb.open(copy) as actual:
         assert "heaps" in actual._file_object.properties, "LINDI keeps what it is mounted by"
         assert sorted(expected) == sorted(actual)

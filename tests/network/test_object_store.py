@@ -310,7 +310,7 @@ def test_store_address(url: str, result: tuple[str, str, str, str]) -> None:
 
 def test_configuration(tmp_path: Path) -> None:
     google = store_address("gs://bucket/a")
-    assert configuration(google, {}, False) == ({"skip_signature": True}, {})
+    assert configuration(google, {}, False)[:2] == ({"skip_signature": True}, {})
     assert configuration(google, {"token": "anon"}, False)[0] == {"skip_signature": True}
     assert configuration(google, {"token": "ya29.x"}, False)[0] == {"bearer_token": "ya29.x"}
     assert configuration(google, {"token": {"a": 1}}, False)[0] == {"service_account_key": '{"a": 1}'}

@@ -21,9 +21,11 @@ import hashlib
 import json
 import math
 import os
+import random
 import re
 import socket
 import ssl
+import struct
 import sys
 import threading
 import time
@@ -44,11 +46,16 @@ FAULTS = {
     "wrong_range": "206 for the range one byte further",
     "no_total": "206 with Content-Range bytes a-b/*",
     "gzip": "the body compressed, whether or not it was accepted",
+    "long": "206 whose Content-Length is twice the range; the connection is closed after the range",
     "cut": "the connection is closed in the middle of the body",
+    "reset": "the connection is reset (RST) in the middle of the body",
     "drop": "the connection is closed without an answer",
     "stall": "no answer for `seconds`",
     "trickle": "the body byte by byte, one every `seconds`",
+    "trickle_headers": "the headers line by line, one every `seconds`, without end",
     "slow": "the answer begins after `seconds`",
+    "page": "200 with a page of HTML, as of a login",
+    "expired": "400 with S3's words for credentials that have expired",
     "no_length": "206 in chunked encoding, without Content-Length",
     "close": "206 with Connection: close",
     "changed": "another ETag (and other bytes of the same length)",
@@ -59,6 +66,8 @@ FAULTS = {
 }
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
+_EXPIRED = "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+_PAGE = "<!DOCTYPE html><html><title>Log in</title><body>Please log in.</body></html>"
 _REASON = "<Error><Code>Refused</Code><Message>the range server was told to</Message></Error>"
 
 
@@ -66,7 +75,9 @@ _REASON = "<Error><Code>Refused</Code><Message>the range server was told to</Mes
 class Resource:
     """A file that is served, and how.
 
-    ``fault`` (a key of :data:`FAULTS`) begins after ``after`` good GETs and happens ``times`` times (None: for ever).
+    ``fault`` (a key of :data:`FAULTS`) begins after ``after`` good GETs and happens ``times`` times (None: for ever);
+    with ``each``, it happens so often to each range. Of several faults, ``cut|503|...``, one is drawn; with ``rate``,
+    that share of the requests meets a fault. Draws depend on ``seed`` and the number of the request.
     ``query`` and ``require`` are what a request must carry, else 403 and 401; a ``token_uses`` number makes each value
     of ``?token=`` good for so many requests only. ``etag`` is "strong", "weak" or "none";
     ``extra`` are further headers of good answers.
@@ -76,6 +87,9 @@ class Resource:
     fault: str = ""
     times: int | None = None
     after: int = 0
+    each: bool = False
+    rate: float = 1.0
+    seed: int = 0
     seconds: float = 0.0
     retry_after: str | None = None
     location: str = ""
@@ -85,6 +99,8 @@ class Resource:
     require: Mapping[str, str] = field(default_factory=dict)
     token_uses: int | None = None
     seen: int = 0
+    faults: int = 0
+    ranges: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -99,6 +115,17 @@ class Resource:
         with open(self.data, "rb") as file:
             file.seek(start)
             return file.read(stop - start)
+
+    def next_fault(self, of: str) -> str:
+        """The fault that a GET of a range meets; to be called once for each."""
+        count = self.ranges.get(of, 0) if self.each else self.seen
+        number, self.seen, self.ranges[of] = self.seen, self.seen + 1, self.ranges.get(of, 0) + 1
+        active = count >= self.after and (self.times is None or count < self.after + self.times)
+        draw = random.Random(self.seed * 1_000_003 + number)
+        if not (self.fault and active and draw.random() < self.rate):
+            return ""
+        self.faults += 1
+        return draw.choice(self.fault.split("|"))
 
     def tag(self) -> str | None:
         """Make the entity tag, from the size and the first bytes."""
@@ -334,9 +361,9 @@ class _Handler(BaseHTTPRequestHandler):
         if resource is None:
             return self._refuse(entry, 404)
         with owner.lock:
-            # HEAD has a count of its own kind: none. Faults are about reading.
+            # Faults are about reading: HEAD meets none, and is not counted.
             number = resource.seen
-            resource.seen += self.command == "GET"
+            fault = resource.next_fault(self.headers.get("Range", "")) if self.command == "GET" else ""
             token = parse_qs(url.query).get("token", [""])[0]
             resource.tokens[token] = resource.tokens.get(token, 0) + 1
             worn = resource.token_uses is not None and (not token or resource.tokens[token] > resource.token_uses)
@@ -344,10 +371,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(entry, 403)
         if any(self.headers.get(name) != value for name, value in resource.require.items()):
             return self._refuse(entry, 401)
-        active = number >= resource.after and (resource.times is None or number < resource.after + resource.times)
-        fault = resource.fault if active else ""
         if fault.isdigit():
             return self._refuse(entry, int(fault), resource.retry_after)
+        if fault == "expired":
+            return self._send(entry, 400, {"Content-Type": "application/xml"}, _EXPIRED.encode())
+        if fault == "page":
+            return self._send(entry, 200, {"Content-Type": "text/html; charset=utf-8"}, _PAGE.encode())
+        if fault == "trickle_headers":
+            return self._trickle_headers(resource.seconds)
         if fault in {"redirect", "redirect_loop"}:
             location = self.path if fault == "redirect_loop" else resource.location.replace("{n}", str(number))
             return self._send(entry, 302, {"Location": location}, b"")
@@ -397,6 +428,16 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(entry, status, headers, body, fault, resource.seconds)
         return None
 
+    def _trickle_headers(self, pause: float) -> None:
+        self.send_response(206)
+        number = 0
+        while not self.server.owner.stopping.wait(pause):
+            self.send_header(f"X-{number}", "more to come")
+            self.flush_headers()
+            self.wfile.flush()
+            number += 1
+        raise _CutError
+
     def _refuse(self, entry: Request, status: int, retry_after: str | None = None) -> None:
         headers = {"Content-Type": "application/xml"}
         if retry_after is not None:
@@ -408,18 +449,22 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         entry.status = status
         chunked = fault in {"no_length", "surplus"}
+        length = len(body) * (2 if fault == "long" else 1)
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(len(body)))))
+        self.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", str(length))))
         self.end_headers()
         owner = self.server.owner
         if self.command == "HEAD":
             return owner.finish(entry)
-        if fault == "cut":
+        if fault in {"cut", "reset", "long"}:
             owner.finish(entry)
-            self.wfile.write(body[: len(body) // 2])
+            self.wfile.write(body if fault == "long" else body[: len(body) // 2])
             self.wfile.flush()
+            if fault == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(self.connection.detach())  # an orderly shutdown would come before anything else
             raise _CutError
         if chunked:
             body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)

@@ -11,7 +11,21 @@ import lindi_bridge
 
 PACKAGE = Path(lindi_bridge.__file__).parent
 
-LAYERS = ["errors", "ranges", "model", "hdf5", "indexer", "document", "client", "api", "cli", "__main__"]
+LAYERS = [
+    "errors",
+    "ranges",
+    "model",
+    "hdf5",
+    "indexer",
+    "document",
+    "client",
+    "store",
+    "elements",
+    "api",
+    "inspection",
+    "cli",
+    "__main__",
+]
 
 # What a layer must not know. (Module names at any depth of an import statement.)
 FORBIDDEN = {
@@ -21,6 +35,8 @@ FORBIDDEN = {
     "indexer": {"zarr", "requests", "fsspec", "obstore", "json"},
     "document": {"h5py", "zarr", "requests", "fsspec", "obstore"},
     "client": {"zarr", "requests", "fsspec", "obstore"},
+    "store": {"requests", "fsspec", "obstore"},
+    "elements": {"requests", "fsspec", "obstore"},
 }
 
 

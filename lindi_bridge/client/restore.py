@@ -1,0 +1,162 @@
+"""What the profile ``zarr`` wrote otherwise for plain Zarr readers, put back from the annotations."""
+
+from __future__ import annotations
+
+import math
+import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from h5py import h5t
+
+from lindi_bridge.client.codecs import decode_plain
+from lindi_bridge.client.written_types import described_dtype, plain_dtype, stored_type
+from lindi_bridge.document.problems import Faults, MalformedError
+from lindi_bridge.indexer.datasets import JSON_CODEC
+from lindi_bridge.indexer.text_rows import json_rows
+from lindi_bridge.model.nodes import ArrayNode, GroupNode, Node, ReferenceTree, SoftLinkNode
+
+__all__ = ["restore"]
+
+_MOST_DECODED = 256 * 1024 * 1024
+
+
+def restore(tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], edited: bool) -> None:
+    """Make copies links again, and put back fill values, elements that are arrays, and attributes' only axis.
+
+    Parameters
+    ----------
+    tree : ReferenceTree
+        Read from ``refs``; is changed.
+    annotations : mapping
+        ``hdf5.annotations``, by path.
+    edited : bool
+        ``refs`` may be newer than the annotations: what is there in them stays as it is.
+
+    Raises
+    ------
+    DocumentError
+        An annotation makes no sense.
+    """
+    faults = Faults()
+    links: dict[str, SoftLinkNode] = {}
+    for path, annotation in annotations.items():
+        with faults.at(path):
+            if "copy_of" in annotation and path in tree.nodes and not edited:
+                links[path] = SoftLinkNode(_target(annotation["copy_of"]))
+            elif "link" in annotation and path not in tree.nodes:
+                if isinstance(tree.nodes.get(posixpath.dirname(path)), GroupNode):
+                    links[path] = SoftLinkNode(_target(annotation["link"]))
+            elif path in tree.nodes:
+                tree.nodes[path] = _restored(tree.nodes[path], annotation, edited)
+    faults.raise_if_any()
+    if links:
+        nodes = {path: links.get(path, node) for path, node in tree.nodes.items() if not _is_below(path, links)}
+        tree.nodes = nodes | {path: link for path, link in links.items() if not _is_below(path, links)}
+
+
+def _target(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
+        raise MalformedError("its annotation names no path that it is a link to")
+    return value
+
+
+def _is_below(path: str, links: Mapping[str, SoftLinkNode]) -> bool:
+    while path != "/":
+        path = posixpath.dirname(path)
+        if path in links:
+            return True
+    return False
+
+
+def _restored(node: Node, annotation: Mapping[str, Any], edited: bool) -> Node:
+    if isinstance(node, SoftLinkNode):
+        return node
+    typed = annotation.get("attributes")
+    typed = typed if isinstance(typed, dict) else {}
+    attributes = {
+        name: [value] if _lost_its_axis(value, typed.get(name)) else value
+        for name, value in node.attributes.items()
+        if name != "_ARRAY_DIMENSIONS" or annotation.get("dimensions") is not True
+    }
+    if isinstance(node, ArrayNode):
+        if annotation.get("converted") is True and node.table is None:
+            node = _with_stored_bits(node, annotation)
+        else:
+            node = _of_array_elements(_with_text_rows(node), annotation.get("dtype"))
+        if "fill_value" in annotation and not edited:
+            node = replace(node, fill_value=annotation["fill_value"])
+    return replace(node, attributes=attributes)
+
+
+def _with_text_rows(node: ArrayNode) -> ArrayNode:
+    """Records with strings, which HDF5 has of variable length, as the rows in JSON of LINDI's format."""
+    if not isinstance(node.dtype, list) or not all(len(f) == 2 and isinstance(f[1], str) for f in node.dtype):
+        return node
+    if not any("U" in kind for _, kind in node.dtype):
+        return node
+    dtype = np.dtype([tuple(field) for field in node.dtype])
+    nbytes = math.prod(node.chunks) * dtype.itemsize
+    if nbytes > _MOST_DECODED:
+        raise MalformedError("its text stands for too many bytes")
+    if node.table is not None and len(node.table):
+        return replace(node, dtype="|O", table=None, refusal="UTF-32 text, which HDF5 does not have")
+    inline = {}
+    for key, data in node.inline.items():
+        rows = np.frombuffer(decode_plain(data, node.filters, nbytes), dtype)
+        try:
+            inline[key] = json_rows(rows)
+        except (UnicodeError, ValueError):
+            raise MalformedError("text that is no Unicode") from None
+    return replace(node, dtype="|O", filters=(JSON_CODEC,), inline=inline, fill_value=None)
+
+
+def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNode:
+    """Values that were copied as h5py reads them, in the bits of the stored type again, as opaque elements."""
+    dtype = described_dtype(annotation.get("dtype"))
+    if dtype.hasobject:
+        raise MalformedError("its annotation says that values which point elsewhere were converted")
+    stored = stored_type(annotation, dtype)
+    memory = h5t.py_create(plain_dtype(node.dtype), logical=True)
+    whole = _of_array_elements(node, annotation.get("dtype"))
+    if whole is not node:
+        memory = h5t.array_create(memory, dtype.shape)
+    count, size = math.prod(whole.chunks), max(memory.get_size(), stored.get_size())
+    if count * size > _MOST_DECODED:
+        raise MalformedError("its text stands for too many bytes")
+    inline = {}
+    for key, data in whole.inline.items():
+        raw = decode_plain(data, whole.filters, count * memory.get_size())
+        buffer = np.frombuffer(raw.ljust(count * size, b"\0"), "u1").copy()
+        try:
+            h5t.convert(memory, stored, count, buffer)
+        except (TypeError, ValueError, RuntimeError, OSError) as error:
+            raise MalformedError(f"its values do not become what its annotation says: {error}") from None
+        inline[key] = buffer[: count * stored.get_size()].tobytes()
+    return replace(whole, dtype=f"|V{stored.get_size()}", filters=(), inline=inline)
+
+
+def _of_array_elements(node: ArrayNode, dtype: Any) -> ArrayNode:
+    """An array whose last axes are those of its elements, as one of opaque elements of the same bytes."""
+    axes = dtype.get("shape") if isinstance(dtype, dict) and "array" in dtype else None
+    if not axes or not isinstance(axes, list):
+        return node
+    rank = len(node.shape) - len(axes)
+    if rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes or isinstance(node.dtype, list):
+        return node
+    nbytes = math.prod(axes) * np.dtype(node.dtype).itemsize
+    table = node.table
+    return replace(
+        node,
+        shape=node.shape[:rank],
+        chunks=node.chunks[:rank],
+        dtype=f"|V{nbytes}",
+        table=None if table is None else replace(table, grid=table.grid[:rank] or (1,)),
+        inline={".".join(key.split(".")[:rank]) or "0": data for key, data in node.inline.items()},
+    )
+
+
+def _lost_its_axis(value: Any, typed: Any) -> bool:
+    return isinstance(typed, dict) and typed.get("shape") == [1] and not isinstance(value, list)

@@ -1,0 +1,107 @@
+"""A document as a file: its text from bytes, plain or compressed, and the file written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from lindi_bridge.errors import DocumentError
+from lindi_bridge.ranges.address import is_local
+
+__all__ = ["MOST_BYTES", "address_beside", "document_text", "is_document", "write_document_file"]
+
+MOST_BYTES = 4 * 1024**3
+"""Of a document, compressed or not."""
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_HEADER = 18
+"""Bytes: the longest header of a frame, which no frame with a document in it is shorter than."""
+_LEVEL = 12
+
+
+def is_document(head: bytes) -> bool:
+    """Whether a file that begins like this can be a document."""
+    return head.startswith(_ZSTD_MAGIC) or head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+
+
+def document_text(data: bytes) -> str:
+    """The text of a document.
+
+    Parameters
+    ----------
+    data : bytes
+        All of the file: UTF-8, or one Zstandard frame that holds it.
+
+    Raises
+    ------
+    DocumentError
+        Neither.
+    """
+    if data.startswith(_ZSTD_MAGIC):
+        data = _decompress(data)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DocumentError("not a reference document: it is not UTF-8 text") from None
+
+
+def _decompress(data: bytes) -> bytes:
+    """Decompress one Zstandard frame whose header tells its size (RFC 8878, section 3.1.1.1)."""
+    from numcodecs import Zstd
+
+    if len(data) < _ZSTD_HEADER:
+        raise DocumentError("the Zstandard frame is cut off")
+    descriptor = data[4]
+    position = 5 + (0 if descriptor & 0x20 else 1) + (0, 1, 2, 4)[descriptor & 3]
+    width = (1 if descriptor & 0x20 else 0, 2, 4, 8)[descriptor >> 6]
+    if width == 0:
+        raise DocumentError("the Zstandard frame does not tell its size; decompress the document first")
+    size = int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
+    if size > MOST_BYTES:
+        raise DocumentError(f"{size} bytes are too many for a reference document")
+    try:
+        return bytes(Zstd().decode(data))
+    except RuntimeError as error:
+        raise DocumentError(f"the Zstandard frame is damaged: {error}") from error
+
+
+def address_beside(url: str, path: str) -> str:
+    """How a document at ``path`` names a source.
+
+    A local file in the folder of the document or below is named relative to it, so that the two can be moved together.
+    """
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    if not (url and is_local(url) and os.path.isabs(url)):
+        return url
+    if os.path.commonpath([os.path.realpath(url), folder]) != folder:
+        return url
+    return os.path.relpath(url, os.path.dirname(os.path.abspath(path))).replace(os.sep, "/")
+
+
+def write_document_file(path: str, text: str) -> None:
+    """Write a document, whole or not at all.
+
+    Parameters
+    ----------
+    path : str
+        A local path; one that ends in ``.zst`` is compressed with Zstandard.
+    text : str
+        The document.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    if path.endswith(".zst"):
+        from numcodecs import Zstd
+
+        data = bytes(Zstd(level=_LEVEL).encode(data))
+    folder, name = os.path.split(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,209 @@
+"""What the disk cache holds of one state of one remote file, found without taking a lock."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lindi_bridge.ranges.cache_segment import PAGE, PART, DamagedSegmentError, Piece, Segment, read_run
+from lindi_bridge.ranges.reader import ByteRange
+
+__all__ = ["CacheEntry", "Part"]
+
+_NOTE_EVERY = 300.0
+"""Seconds between two notes on the disk that a segment is in use."""
+
+
+class Part(NamedTuple):
+    """A part of a range that was looked for: its bytes, or None where the disk has none."""
+
+    start: int
+    stop: int
+    data: bytes | None
+
+
+class CacheEntry:
+    """The folder of one state of one file, and in memory where in it each piece lies.
+
+    Readers may be in any thread, also under h5py's lock: the table only ever grows, by single operations that are
+    atomic, and what a reader does not see yet is fetched again. Other processes add and delete segments at any time.
+
+    Parameters
+    ----------
+    folder : str
+        Where the segments are.
+    key : bytes
+        What they must say that they hold.
+    """
+
+    def __init__(self, folder: str, key: bytes) -> None:
+        self.folder = folder
+        self.key = key
+        self._listed = -1
+        self._dropped = 0
+        self._segments: dict[str, Segment] = {}
+        self._pages: dict[int, list[Piece]] = {}
+
+    def read(self, ranges: Sequence[ByteRange]) -> list[list[Part]]:
+        """Look for ranges.
+
+        Parameters
+        ----------
+        ranges : sequence of ByteRange
+            Not negative.
+
+        Returns
+        -------
+        list of list of Part
+            The parts of each range, in order and without a gap; no two that the disk does not have follow each other.
+        """
+        self._refresh()
+        opened = _OpenSegment()
+        try:
+            return [self._read(wanted, opened) for wanted in ranges]
+        finally:
+            opened.close()
+
+    def _read(self, wanted: ByteRange, opened: _OpenSegment) -> list[Part]:
+        parts: list[Part] = []
+        position = wanted.start
+        for run in _runs(self._pieces(wanted)):
+            start, stop = max(run[0].start, position), min(run[-1].stop, wanted.stop)
+            data = opened.read(run)
+            if data is None:
+                continue  # what it held is missing, together with what is missing around it
+            if start > position:
+                parts.append(Part(position, start, None))
+            first = start - run[0].start
+            whole = first == 0 and stop == run[-1].stop
+            parts.append(Part(start, stop, data if whole else data[first : first + stop - start]))
+            position = stop
+        if position < wanted.stop:
+            parts.append(Part(position, wanted.stop, None))
+        return parts
+
+    def _pieces(self, wanted: ByteRange) -> Iterator[Piece]:
+        """The pieces that hold a range, as far as there are any, by ascending address."""
+        position = wanted.start
+        while position < wanted.stop:
+            page = position // PAGE
+            here = [p for p in self._pages.get(page, ()) if p.stop > position and not p.segment.gone]
+            holding = [p for p in here if p.start <= position]
+            if holding:
+                best = max(holding, key=lambda piece: piece.stop)
+                yield best
+                position = best.stop
+            else:
+                position = min([(page + 1) * PAGE, *(p.start for p in here)])
+
+    def _refresh(self) -> None:
+        """Take in what this and other processes have written since the last time."""
+        try:
+            changed = os.stat(self.folder).st_mtime_ns
+            if changed == self._listed:
+                return
+            names = os.listdir(self.folder)
+        except OSError:  # not there yet, deleted, or taken away
+            names, changed = [], -1
+        self._drop(set(self._segments).difference(names))
+        for name in names:
+            if name.endswith(PART):
+                continue
+            segment = Segment(os.path.join(self.folder, name))
+            if self._segments.setdefault(name, segment) is not segment:
+                continue
+            try:
+                pieces = segment.pieces(self.key)
+            except (DamagedSegmentError, OSError) as problem:
+                _forget(segment, problem)
+                continue
+            for piece in pieces:
+                self._pages.setdefault(piece.start // PAGE, []).append(piece)
+        self._listed = changed
+
+    def _drop(self, names: set[str]) -> None:
+        """Forget segments that were deleted; their pieces all at once, when they have become the most."""
+        for name in names:
+            segment = self._segments.pop(name, None)
+            if segment is not None:
+                segment.gone = True
+                self._dropped += 1
+        if self._dropped > len(self._segments):
+            live = {page: [p for p in pieces if not p.segment.gone] for page, pieces in list(self._pages.items())}
+            self._pages = {page: pieces for page, pieces in live.items() if pieces}
+            self._dropped = 0
+
+
+class _OpenSegment:
+    """The segment that was read last, kept open for the next run of the same wave, and that run itself.
+
+    Small ranges of a wave lie side by side, many in one piece.
+    """
+
+    def __init__(self) -> None:
+        self._segment: Segment | None = None
+        self._descriptor = -1
+        self._run: Sequence[Piece] = ()
+        self._data = b""
+
+    def read(self, run: Sequence[Piece]) -> bytes | None:
+        """Read pieces that lie one after the other; None if the segment is gone or damaged."""
+        if run == self._run:
+            return self._data
+        segment = run[0].segment
+        try:
+            if self._segment is not segment:
+                self.close()
+                self._descriptor = segment.open()
+                self._segment = segment
+                _note_use(segment)
+            self._run, self._data = run, read_run(self._descriptor, run)
+            return self._data
+        except (DamagedSegmentError, OSError) as problem:
+            self.close()
+            _forget(segment, problem)
+            return None
+
+    def close(self) -> None:
+        descriptor, self._descriptor, self._segment = self._descriptor, -1, None
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _runs(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    """Pieces that follow each other both in the remote file and in one segment."""
+    run: list[Piece] = []
+    for piece in pieces:
+        if run and not (
+            piece.segment is run[-1].segment
+            and piece.start == run[-1].stop
+            and piece.offset == run[-1].offset + run[-1].stop - run[-1].start
+        ):
+            yield run
+            run = []
+        run.append(piece)
+    if run:
+        yield run
+
+
+def _forget(segment: Segment, problem: Exception) -> None:
+    """Use a segment no more; one that is damaged is deleted, so that its ranges are written again."""
+    segment.gone = True
+    if isinstance(problem, DamagedSegmentError):
+        try:
+            os.unlink(segment.path)
+        except OSError:
+            pass  # deleted meanwhile, or the folder is read-only: it is not used in any case
+
+
+def _note_use(segment: Segment) -> None:
+    """Say on the disk that a segment is in use, so that others are evicted first."""
+    now = time.monotonic()
+    if now - segment.used > _NOTE_EVERY:
+        segment.used = now
+        try:
+            os.utime(segment.path)
+        except OSError:
+            pass  # deleted meanwhile, or a read-only folder, where nothing is evicted

@@ -1,0 +1,204 @@
+"""HTTP in the calling thread, over kept connections.
+
+Made for reads under h5py's global lock, and good enough for all others. ``requests`` cannot be used there: urllib3
+logs each request, and its pool and the handlers of ``logging`` take Python locks that another thread may hold. This is
+``http.client`` on connections of our own; it takes no Python lock, logs nothing, and imports nothing once it is made.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - getaddrinfo would import it during the first request
+import http.client
+import os
+import socket
+import ssl
+import weakref
+from base64 import b64encode
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from lindi_bridge.errors import SourceError, SourceProtocolError, SourceTimeoutError
+from lindi_bridge.ranges.address import strip_secrets
+from lindi_bridge.ranges.deadline import Deadline, TransientError
+from lindi_bridge.ranges.http_connection import Answer, BodyLength, HttpConnection
+from lindi_bridge.ranges.reader import ReaderOptions
+
+__all__ = ["HttpTransport"]
+
+
+_Idle = dict[tuple[int, str, str], list[HttpConnection]]
+
+
+class HttpTransport:
+    """Makes single GET requests, each in the calling thread; any number of threads may.
+
+    Follows no redirect, retries nothing, judges nothing.
+
+    Parameters
+    ----------
+    options : ReaderOptions
+        Time limits in seconds.
+    """
+
+    def __init__(self, options: ReaderOptions) -> None:
+        self._options = options
+        self._proxies = getproxies()
+        self._ca_file = _ca_file()
+        # By process, because a connection inherited by fork() would be shared with the parent. One per thread that
+        # ever read at the same time as another; list.append and list.pop are atomic, so no lock is needed.
+        self._idle: _Idle = {}
+        # A reader that nobody closed may be garbage in a cycle, where its sockets could come first, and complain.
+        weakref.finalize(self, _close_idle, self._idle).atexit = False
+
+    def fetch(self, url: str, headers: Mapping[str, str], body_length: BodyLength, deadline: Deadline) -> Answer:
+        """Make one attempt.
+
+        Parameters
+        ----------
+        url : str
+            Complete, with its query string.
+        headers : mapping
+            All headers to send.
+        body_length : callable
+            Asked once the status and the headers are there, so that a body of the wrong kind is never downloaded.
+        deadline : Deadline
+            For everything together.
+
+        Raises
+        ------
+        TransientError
+            The connection failed or the body was short: worth another attempt.
+        SourceError
+            It will not get better. No message holds more of the address than may be shown.
+        """
+        name = strip_secrets(url)
+        parts = urlsplit(url)
+        idle = self._idle.setdefault((os.getpid(), parts.scheme, parts.netloc), [])
+        connection = _pop(idle)
+        while connection is not None and connection.is_stale():
+            connection.close()
+            connection = _pop(idle)
+        reused = connection is not None
+        try:
+            if connection is None:
+                connection = self._connect(url, deadline)
+            answer, reusable = connection.exchange(url, headers, body_length, deadline)
+        except BaseException as problem:
+            if connection is not None:
+                connection.close()
+            if isinstance(problem, SourceError | TransientError | KeyboardInterrupt):
+                raise
+            if isinstance(problem, OSError | http.client.HTTPException):
+                raise _translate(problem, name, reused) from None
+            raise
+        if reusable:
+            idle.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        _close_idle(self._idle)
+
+    def _connect(self, url: str, deadline: Deadline) -> HttpConnection:
+        parts = urlsplit(url)
+        host, secure = parts.hostname or "", parts.scheme == "https"
+        proxy_url = None if proxy_bypass(parts.netloc.rpartition("@")[2]) else self._proxies.get(parts.scheme)
+        proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}") if proxy_url else None
+        if proxy is not None and proxy.scheme != "http":
+            raise SourceError(
+                f"{strip_secrets(url)}: the environment names a proxy that is spoken to by {proxy.scheme}; only "
+                "http:// proxies can be used (HTTPS_PROXY=http://... serves https addresses too)"
+            )
+        authorization = {}
+        if proxy is not None and proxy.username is not None:
+            pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+            authorization["Proxy-Authorization"] = "Basic " + b64encode(pair).decode("ascii")
+        limit = deadline.at_most(self._options.connect_timeout)
+        first = proxy if proxy is not None else parts
+        # The plain class always; TLS goes on top below, whether or not a tunnel was opened first.
+        raw = http.client.HTTPConnection(first.hostname or "", first.port or (443 if secure else 80), timeout=limit)
+        if proxy is not None and secure:
+            raw.set_tunnel(host, parts.port or 443, headers=authorization)
+        try:
+            raw.connect()
+            if secure:
+                raw.sock = _tls_context(self._ca_file, strip_secrets(url)).wrap_socket(raw.sock, server_hostname=host)
+            raw.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except BaseException:
+            raw.close()
+            raise
+        through_proxy = authorization if proxy is not None and not secure else None
+        return HttpConnection(raw, self._options.read_timeout, through_proxy)
+
+    def prepare(self, url: str) -> None:
+        """Do once, in the calling thread, what the threads of a wave would all do at the same time."""
+        if urlsplit(url).scheme == "https":
+            _tls_context(self._ca_file, strip_secrets(url))
+
+
+_tls_contexts: dict[str | None, ssl.SSLContext] = {}
+
+
+def _tls_context(path: str | None, name: str) -> ssl.SSLContext:
+    """The context with the certificates at ``path``; to load those takes long, so it is kept."""
+    context = _tls_contexts.get(path)
+    if context is None:
+        folder = path is not None and os.path.isdir(path)
+        try:
+            context = ssl.create_default_context(cafile=None if folder else path, capath=path if folder else None)
+        except OSError as problem:  # ssl.SSLError is one
+            raise SourceError(
+                f"{name}: the certificates in {path} cannot be read ({problem.strerror}); see the environment "
+                "variables REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE"
+            ) from None
+        context = _tls_contexts.setdefault(path, context)
+    return context
+
+
+def _close_idle(connections: _Idle) -> None:
+    for idle in list(connections.values()):
+        while (connection := _pop(idle)) is not None:
+            connection.close()
+
+
+def _pop(idle: list[HttpConnection]) -> HttpConnection | None:
+    try:
+        return idle.pop()
+    except IndexError:
+        return None
+
+
+def _translate(problem: OSError | http.client.HTTPException, name: str, reused: bool) -> SourceError | TransientError:
+    if isinstance(problem, ssl.SSLCertVerificationError):
+        return SourceError(
+            f"{name}: the server's certificate cannot be verified; if it is your own authority's, name its file in the "
+            "environment variable REQUESTS_CA_BUNDLE"
+        )
+    if isinstance(problem, http.client.InvalidURL):
+        return SourceProtocolError(f"{name}: no valid address")
+    if isinstance(problem, socket.gaierror) and problem.errno != socket.EAI_AGAIN:
+        return SourceError(f"{name}: the host is not known; check the address and the network")
+    if isinstance(problem, TimeoutError):
+        return TransientError(
+            SourceTimeoutError(f"{name}: the server stopped answering (connect_timeout, read_timeout)")
+        )
+    if str(problem).startswith("Tunnel connection failed"):  # http.client's words, for what a proxy answers to CONNECT
+        return SourceError(f"{name}: the proxy that the environment names refuses: {problem}")
+    # A kept connection that the server closed just now says nothing about the server: try again at once.
+    reason = type(problem).__name__ if isinstance(problem, http.client.HTTPException) else problem.strerror or "cut"
+    return TransientError(SourceError(f"{name}: the connection failed ({reason})"), at_once=reused)
+
+
+def _ca_file() -> str | None:
+    """Certificates as requests finds them: the environment, then certifi, then the system."""
+    for variable in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        if os.environ.get(variable):
+            return os.environ[variable]
+    try:
+        import certifi
+    except ImportError:
+        return None
+    return certifi.where()
