@@ -72,7 +72,7 @@ class AccessOptions:
     read_timeout: float = 30.0
     total_timeout: float = 120.0
     retries: int = 4
-    concurrency: int = 64
+    concurrency: int = 128
     left_behind: Sequence[str] = ()
 
     def __post_init__(self) -> None:

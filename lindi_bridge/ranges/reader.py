@@ -111,7 +111,7 @@ class ReaderOptions:
     read_timeout: float = 30.0
     total_timeout: float = 120.0
     retries: int = 4
-    concurrency: int = 64
+    concurrency: int = 128
     restricted: bool = False
     renew: Renew | None = field(default=None, repr=False)
     withheld: bool = False
