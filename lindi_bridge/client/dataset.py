@@ -13,6 +13,7 @@ from lindi_bridge.client.dimensions import DimensionManager
 from lindi_bridge.client.elsewhere import read_from_companions
 from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
+from lindi_bridge.client.near import NearChunks
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.slabs import read_in_slabs
 from lindi_bridge.client.wrapping import (
@@ -40,6 +41,8 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         plan = self._plan
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype)
+        if self.__dict__["_near_chunks"].are_held(args, self._file_object):
+            return self._read(args, new_dtype)
         whole = self._fetch(plan, args)
         if whole is not None:
             out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
@@ -108,6 +111,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         plan: ReadPlan | None = self.__dict__.get("_read_plan")
         if plan is None:
             plan = self.__dict__["_read_plan"] = read_plan(self.id, self._file_object)
+            self.__dict__["_near_chunks"] = NearChunks(plan)
         return plan
 
     def _fetch(self, plan: ReadPlan, args: Any) -> int | None:

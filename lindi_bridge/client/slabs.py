@@ -18,6 +18,9 @@ from lindi_bridge.ranges.workers import Workers
 
 __all__ = ["Ahead", "read_in_slabs"]
 
+_PATIENCE = 3
+"""Seconds that a read may take without a progress bar (on the standard error)."""
+
 
 def read_in_slabs(
     dataset: h5py.Dataset,
@@ -68,12 +71,16 @@ def read_in_slabs(
     place = sum(not isinstance(item, (int, np.integer)) for item in items[:axis])
     pieces = list(_pieces(axes[axis], chunks[axis], -(-total // budget)))
     selections = [(*items[:axis], _part(items[axis], axes[axis], *p), *items[axis + 1 :]) for p in pieces]
-    with Ahead(file) as ahead:
+    from tqdm import tqdm
+
+    bar = tqdm(total=nbytes, desc=dataset.name, unit="B", unit_scale=True, leave=False, delay=_PATIENCE)
+    with bar, Ahead(file) as ahead:
         ahead.fetch(plan.ranges(selections[0]))
         for number, ((first, last), selection) in enumerate(zip(pieces, selections, strict=True)):
             ahead.wait()
             if number + 1 < len(selections):
                 ahead.fetch(plan.ranges(selections[number + 1]))
+            bar.update(nbytes * (last - first) // len(axes[axis]))
             where = (slice(None),) * place + (slice(first, last),)
             if direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)

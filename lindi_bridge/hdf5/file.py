@@ -240,6 +240,19 @@ class HDF5File(io.RawIOBase):
             self._verify(read)
             self._verify = None
 
+    def holds(self, wanted: ByteRange) -> bool:
+        """Whether all bytes of a range are in memory."""
+        start, stop = wanted.start, wanted.stop
+        first, end, _ = self._recent
+        if first <= start and stop <= end:
+            return True
+        while start < stop:
+            found = self._find(start)
+            if found is None:
+                return False
+            start += len(found)
+        return True
+
     def held(self, start: int, length: int) -> bytes:
         """The bytes from ``start`` on that are in memory without a gap, ``length`` at the most."""
         pieces: list[memoryview] = []

@@ -63,6 +63,7 @@ with lb.open(document, cache_bytes=int(cache)) as f, h5py.File(local) as other:
     tracemalloc.start()
     values = read(f, expression)
     _, peak = tracemalloc.get_traced_memory()
+    watching = tracemalloc.get_tracemalloc_memory()
     tracemalloc.stop()
     done.set()
     watcher.join()
@@ -72,7 +73,7 @@ with lb.open(document, cache_bytes=int(cache)) as f, h5py.File(local) as other:
     expected = read(other, expression)
     after = f._file_object.reader.statistics
     print(json.dumps({
-        "result": size, "peak": peak, "resident": max(resident) - before,
+        "result": size, "peak": peak, "resident": max(resident) - before - watching,
         "equal": bool(values.shape == expected.shape and values.dtype == expected.dtype and (values == expected).all()),
         "nbytes": after.nbytes - counted.nbytes, "waves": after.waves - counted.waves,
         "requests": after.requests - counted.requests,
