@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from lindi_bridge.ranges import ByteRange
 
 __all__ = ["NearChunks"]
 
-_MOST_CHUNKS = 8
+_MOST_PIECES = 128
 _MOST_KNOWN = 4096
 _NOTHING = ByteRange(0, 0)
 
@@ -37,13 +38,13 @@ class NearChunks:
         self._table = plan.table
         self._chunks = plan.chunks or ()
         self._offset = plan.offset
-        self._row = plan.itemsize * math.prod(plan.shape[1:])
+        self._strides = [plan.itemsize * math.prod(plan.shape[k + 1 :]) for k in range(len(plan.shape))]
         # Variable-length values lie elsewhere, and scalars are read once.
         self._is_simple = plan.heap is None and bool(plan.shape) and not plan.leaves_file
         self._known: dict[int, ByteRange] = {}
 
     def are_held(self, args: Any, file: HDF5File) -> bool:
-        """Whether ``dataset[args]`` reads a few chunks, or rows next to each other, all of which are in memory.
+        """Whether ``dataset[args]`` reads a few chunks, or runs of contiguous bytes, all of which are in memory.
 
         Parameters
         ----------
@@ -58,17 +59,27 @@ class NearChunks:
         if box is None:
             return False
         if self._table is None:
-            first, stop = box[0]
-            return self._offset is not None and file.holds(
-                ByteRange(self._offset + first * self._row, (stop - first) * self._row)
-            )
+            return self._offset is not None and self._runs_are_held(box, self._offset, file)
         spans = [
             range(first // chunk, (stop - 1) // chunk + 1)
             for (first, stop), chunk in zip(box, self._chunks, strict=True)
         ]
-        if math.prod(map(len, spans)) > _MOST_CHUNKS:
+        if math.prod(map(len, spans)) > _MOST_PIECES:
             return False
         return all(file.holds(self._chunk(place)) for place in itertools.product(*spans))
+
+    def _runs_are_held(self, box: list[tuple[int, int]], offset: int, file: HDF5File) -> bool:
+        inner = len(box) - 1
+        while inner > 0 and box[inner] == (0, self._shape[inner]):
+            inner -= 1
+        if math.prod(stop - first for first, stop in box[:inner]) > _MOST_PIECES:
+            return False
+        first, stop = box[inner]
+        start, length = offset + first * self._strides[inner], (stop - first) * self._strides[inner]
+        outer = itertools.product(*(range(*span) for span in box[:inner]))
+        return all(
+            file.holds(ByteRange(start + sum(map(operator.mul, place, self._strides)), length)) for place in outer
+        )
 
     def _box(self, args: Any) -> list[tuple[int, int]] | None:
         """First index and end along each axis; None if it is no box, or an empty one."""
