@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from lindi_bridge.hdf5.fields import NoHintError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import ByteRange
+from lindi_bridge.ranges import ByteRange, is_local
 
 __all__ = ["Visit", "Waves", "read", "together"]
 
@@ -93,6 +93,8 @@ class Waves:
         self.problems: list[str] = []
         """Why visits ended early (the first hundred)."""
         self._fetches = fetch
+        # A read of the disk costs less than the bytes of any hole.
+        self._is_local = bool(file.reader.url) and is_local(file.reader.url)
         self._handed_out = min(16 * file.size, 4 * budget, _MOST_HANDED_OUT) + 1024
         self._visits = 0
         self._seen: set[tuple[str, int]] = set()
@@ -177,7 +179,7 @@ class Waves:
         gap = _GAP
         while demands:
             wanted = [r for ranges in demands for r in ranges]
-            crowd = _CROWD if gap else 1 << 62
+            crowd = _CROWD if gap and not self._is_local else 1 << 62
             requests = self.file.missing(wanted, page=_PAGE, gap=gap, waste=_WASTE, crowd=crowd)
             if (nbytes := sum(r.length for r in requests)) <= self.budget:
                 if requests:
