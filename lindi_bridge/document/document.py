@@ -119,7 +119,9 @@ def parse_document(text: str) -> Document:
         edited = not (unchanged or refs_match(section, refs_text, templates))
         origin = snapshot_from_json(section)
         annotations = section.get("annotations", {})
-        if not isinstance(annotations, dict) or not all(isinstance(v, dict) for v in annotations.values()):
+        if not isinstance(annotations, dict) or not all(
+            path.startswith("/") and isinstance(v, dict) for path, v in annotations.items()
+        ):
             raise DocumentError("the document's annotations are damaged")
     return Document(
         snapshot=None if edited else origin,

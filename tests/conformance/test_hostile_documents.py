@@ -255,6 +255,7 @@ def test_a_lying_annotation_is_an_error(tmp_path):
         ("/c", {"dtype": {"compound": [["a", "<i4", 1 << 40], ["b", "<f8", 4]], "itemsize": 12}}, "describes no type"),
         ("/c", {"dtype": {"compound": [["a", "<i4", 0]], "itemsize": 1 << 40}}, "type"),
         ("/c", {"dtype": {"array": "<i4", "shape": [1 << 20, 1 << 20]}}, "impossible shape"),
+        ("c", {"maxshape": [1]}, "annotations are damaged"),
     ]
     for path, lie, message in lies:
         raw = json.loads(text)
