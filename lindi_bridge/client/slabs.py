@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
-from lindi_bridge.ranges.workers import Workers
+from lindi_bridge.ranges.workers import Workers, wait_for
 
 __all__ = ["Ahead", "read_in_slabs"]
 
@@ -111,7 +111,7 @@ class Ahead:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
-            wait([] if self._pending is None else [self._pending])
+            wait_for([] if self._pending is None else [self._pending])
         else:  # ctrl-C is for what is still on its way, too
             self._workers.abandon()
         self._pending = None
@@ -127,6 +127,7 @@ class Ahead:
     def wait(self) -> None:
         """Wait for what was begun; its errors are raised here."""
         if self._pending is not None:
+            wait_for([self._pending])
             self._pending.result()
             self._pending = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ from lindi_bridge.ranges import (
     coalesce,
     h5py_lock_is_held,
 )
-from lindi_bridge.ranges.workers import Workers
+from lindi_bridge.ranges.workers import Workers, wait_for
 
 __all__ = ["VirtualFile", "VirtualReader"]
 
@@ -171,7 +170,7 @@ class VirtualReader:
         workers = Workers(min(len(readers), _MOST_AT_ONCE), "lindi-bridge-sources")
         try:
             futures = {s: workers.submit(partial(self._fetch_source, s, ranges)) for s, ranges in by_source.items()}
-            wait(futures.values())
+            wait_for(futures.values())
             return {source: future.result() for source, future in futures.items()}
         except KeyboardInterrupt:
             workers.abandon()

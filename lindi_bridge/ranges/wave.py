@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from concurrent.futures import Future
 from functools import partial
 from threading import Event
 from typing import TypeVar
 
 from lindi_bridge.ranges.reader import ByteRange
-from lindi_bridge.ranges.workers import Workers, waiting_for
+from lindi_bridge.ranges.workers import Workers, wait_for, waiting_for
 
 __all__ = ["run_wave"]
 
@@ -46,7 +46,7 @@ def run_wave(
                 futures[index] = Future()
                 futures[index].set_result(read(wanted))
         with waiting_for(abandoned):
-            done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            done = wait_for(futures.values())
         # A future holds its exception, and that holds this frame. No future stays in a local variable when one is
         # raised, or all of it would be garbage in a cycle, with the reader and its sockets.
         while done:

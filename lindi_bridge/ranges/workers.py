@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["Workers", "waiting_for"]
+__all__ = ["Workers", "wait_for", "waiting_for"]
 
 T = TypeVar("T")
 _Task = tuple["Future[Any]", Callable[[], Any]]
+
+_STEP = 0.5
+"""Seconds."""
 
 _waited_for: dict[int, threading.Event] = {}
 """By thread: what makes the reads stop that it waits for."""
@@ -26,6 +29,17 @@ def waiting_for(abandoned: threading.Event) -> Iterator[None]:
         yield
     finally:
         del _waited_for[threading.get_ident()]
+
+
+def wait_for(futures: Collection[Future[T]]) -> set[Future[T]]:
+    """Wait until all futures are done, or one of them has failed; those that are done.
+
+    In steps: a signal that comes just before the main thread begins to wait is seen only when it looks up.
+    """
+    while True:
+        done, rest = wait(futures, timeout=_STEP, return_when=FIRST_EXCEPTION)
+        if not rest or any(future.exception() is not None for future in done):
+            return done
 
 
 class Workers:
