@@ -178,6 +178,8 @@ def test_ctrl_c_ends_a_stalled_read_and_the_process(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process,
     ):
+        killer = threading.Timer(60, process.kill)  # a test that waits for a line would wait for ever
+        killer.start()
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -191,6 +193,7 @@ def test_ctrl_c_ends_a_stalled_read_and_the_process(
             server.resources["bucket/a.h5"].fault = ""
             out, err = process.communicate("\n", timeout=60)
         finally:
+            killer.cancel()
             process.kill()
     assert process.returncode == 0, err
     if way in {"wave", "slabs"}:
