@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from threading import Event
 from typing import TypeVar
 
@@ -37,22 +36,30 @@ def run_wave(
     list
         What ``read`` returned, in the order of ``ranges``.
     """
-    futures: dict[int, Future[T]] = {}
+    results: dict[int, T] = {}
+    numbers = iter(range(len(ranges)))  # shared by the threads: each takes the next when it has read one
+
+    def read_some() -> None:
+        for number in numbers:
+            if abandoned.is_set():
+                return
+            results[number] = read(ranges[number])
+
+    futures: list[Future[None]] = []
     try:
-        for index, wanted in enumerate(ranges):
+        for _ in range(min(workers.most, len(ranges))):
             try:
-                futures[index] = workers.submit(partial(read, wanted))
+                futures.append(workers.submit(read_some))
             except RuntimeError:  # the interpreter is ending, and starts no more threads
-                futures[index] = Future()
-                futures[index].set_result(read(wanted))
+                read_some()
         with waiting_for(abandoned):
-            done = wait_for(futures.values())
+            done = wait_for(futures)
         # A future holds its exception, and that holds this frame. No future stays in a local variable when one is
         # raised, or all of it would be garbage in a cycle, with the reader and its sockets.
         while done:
             done.pop().result()
-        return [futures.pop(index).result() for index in range(len(ranges))]
+        return [results[number] for number in range(len(ranges))]
     finally:
         abandoned.set()
         while futures:
-            futures.popitem()[1].cancel()
+            futures.pop().cancel()

@@ -57,7 +57,7 @@ class Workers:
     """
 
     def __init__(self, most: int, name: str) -> None:
-        self._most = max(most, 1)
+        self.most = max(most, 1)
         self._name = name
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
@@ -76,7 +76,7 @@ class Workers:
         """
         future: Future[T] = Future()
         # Counting is not exact when several threads submit at one time: a thread more or less does no harm.
-        if not self._idle.acquire(blocking=False) and len(self._threads) < self._most:
+        if not self._idle.acquire(blocking=False) and len(self._threads) < self.most:
             # The thread knows the queue and not this object, so that it does not keep it alive.
             thread = threading.Thread(target=_work, args=(self._tasks, self._idle), name=self._name, daemon=True)
             thread.start()
