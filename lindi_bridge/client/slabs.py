@@ -9,6 +9,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py._objects import phil
 
 from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
@@ -85,7 +86,8 @@ def read_in_slabs(
             if direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)
                 continue
-            part = plain[(*selection, *names)] if new_dtype is None else plain.astype(dtype)[(*selection, *names)]
+            with phil:  # see Dataset._read
+                part = plain[(*selection, *names)] if new_dtype is None else plain.astype(dtype)[(*selection, *names)]
             if out is None:
                 out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
             out[where] = part

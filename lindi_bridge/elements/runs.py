@@ -101,7 +101,9 @@ class Runs:
             if count == high - low:
                 source.read_direct(part, np.s_[low:high])
             else:
-                part[:] = source[low:high][expand(self._starts[first:stop] - low, lengths)]
+                whole = np.empty(high - low, out.dtype)
+                source.read_direct(whole, np.s_[low:high])
+                part[:] = whole[expand(self._starts[first:stop] - low, lengths)]
             place += count
         return out
 
