@@ -376,7 +376,12 @@ def test_a_naive_file_object_hangs_there(moment: str, served: tuple[str, str, st
 PROGRAMS = {"callbacks": CALLBACKS, "fsspec's open files": FSSPEC, "many threads": THREADS}
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+CROWDED = "fsspec's open files"
+"""Its threads take the interpreter and h5py's lock nearly all the time, or the fault would not show (without the pause
+of collection it hangs in two runs of three). On a busy machine the program may then not end within the limit."""
+
+
+@pytest.mark.parametrize("program", [pytest.param(p, marks=pytest.mark.full) if p == CROWDED else p for p in PROGRAMS])
 def test_no_hang(program: str, served: tuple[str, str, str]) -> None:
     done = run(PROGRAMS[program], "ours", served)
     assert done.returncode == 0, done.stdout + done.stderr
