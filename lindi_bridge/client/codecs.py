@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lindi_bridge.document import zstd
 from lindi_bridge.document.problems import MalformedError
 
 __all__ = ["OBJECT_CODECS", "Filter", "as_filters", "decode_objects", "decode_plain", "skipped_filters"]
@@ -219,15 +220,12 @@ def _blosc_size(data: bytes) -> int:
 
 
 def _zstd_size(data: bytes) -> int:
-    """From the frame header (RFC 8878, section 3.1.1.1)."""
-    if (len(data) < 18 and data[:4] != b"\x28\xb5\x2f\xfd") or len(data) < 6:
+    if (len(data) < zstd.LONGEST_HEADER and not data.startswith(zstd.MAGIC)) or len(data) < 6:
         raise MalformedError("its text is no Zstandard frame")
-    descriptor = data[4]
-    position = 5 + (0 if descriptor & 0x20 else 1) + (0, 1, 2, 4)[descriptor & 3]
-    width = (1 if descriptor & 0x20 else 0, 2, 4, 8)[descriptor >> 6]
-    if width == 0:
+    size = zstd.decoded_size(data)
+    if size is None:
         raise MalformedError("its Zstandard frame does not tell its size")
-    return int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
+    return size
 
 
 def _lz4_size(data: bytes) -> int:

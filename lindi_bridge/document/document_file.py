@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
+from lindi_bridge.document import zstd
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.ranges.address import is_local
 
@@ -13,15 +14,12 @@ __all__ = ["MOST_BYTES", "address_beside", "document_text", "is_document", "writ
 MOST_BYTES = 4 * 1024**3
 """Of a document, compressed or not."""
 
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_HEADER = 18
-"""Bytes: the longest header of a frame, which no frame with a document in it is shorter than."""
 _LEVEL = 12
 
 
 def is_document(head: bytes) -> bool:
     """Whether a file that begins like this can be a document."""
-    return head.startswith(_ZSTD_MAGIC) or head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+    return head.startswith(zstd.MAGIC) or head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
 
 
 def document_text(data: bytes) -> str:
@@ -37,7 +35,7 @@ def document_text(data: bytes) -> str:
     DocumentError
         Neither.
     """
-    if data.startswith(_ZSTD_MAGIC):
+    if data.startswith(zstd.MAGIC):
         data = _decompress(data)
     try:
         return data.decode("utf-8-sig")
@@ -46,17 +44,14 @@ def document_text(data: bytes) -> str:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Decompress one Zstandard frame whose header tells its size (RFC 8878, section 3.1.1.1)."""
+    """Decompress one Zstandard frame whose header tells its size."""
     from numcodecs import Zstd
 
-    if len(data) < _ZSTD_HEADER:
+    if len(data) < zstd.LONGEST_HEADER:
         raise DocumentError("the Zstandard frame is cut off")
-    descriptor = data[4]
-    position = 5 + (0 if descriptor & 0x20 else 1) + (0, 1, 2, 4)[descriptor & 3]
-    width = (1 if descriptor & 0x20 else 0, 2, 4, 8)[descriptor >> 6]
-    if width == 0:
+    size = zstd.decoded_size(data)
+    if size is None:
         raise DocumentError("the Zstandard frame does not tell its size; decompress the document first")
-    size = int.from_bytes(data[position : position + width], "little") + (256 if width == 2 else 0)
     if size > MOST_BYTES:
         raise DocumentError(f"{size} bytes are too many for a reference document")
     try:

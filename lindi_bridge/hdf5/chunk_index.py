@@ -17,13 +17,12 @@ import numpy as np
 from h5py import h5d, h5i, h5s
 from h5py._objects import phil
 
-from lindi_bridge.errors import SourceError
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
-from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
+from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.messages import ChunkIndexKind
 from lindi_bridge.model.chunks import ChunkTable, Int64Array, chunk_grid
 
-__all__ = ["ChunkTableError", "read_chunk_table", "refuse_source_error"]
+__all__ = ["ChunkTableError", "read_chunk_table"]
 
 _PROBE_LIMIT = 2_000_000
 _SAMPLES = 4
@@ -66,12 +65,6 @@ def read_chunk_table(dataset: h5d.DatasetID, file: HDF5File, walked: WalkedTable
             raise
         refuse_source_error(error)
         raise ChunkTableError(f"libhdf5 cannot list the chunks: {error}") from error
-
-
-def refuse_source_error(error: Exception) -> None:
-    """Raise an error that is the source's and not the file's; what is damaged in a file costs only that object."""
-    if isinstance(error, SourceError) and not isinstance(error, EndOfFileError):
-        raise error
 
 
 def _is_confirmed(walked: WalkedTable, dataset: h5d.DatasetID, file: HDF5File) -> bool:

@@ -24,7 +24,7 @@ from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
 from lindi_bridge.ranges import ByteRange, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 
-__all__ = ["EndOfFileError", "HDF5File"]
+__all__ = ["EndOfFileError", "HDF5File", "refuse_source_error"]
 
 _GAP = 64 * 1024
 _WIDEST_GAP = 128 * 1024
@@ -37,6 +37,12 @@ Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
 
 class EndOfFileError(SourceError):
     """libhdf5 asked for bytes after the end of the file."""
+
+
+def refuse_source_error(error: Exception) -> None:
+    """Raise an error that is the source's and not the file's; what is damaged in a file costs only that object."""
+    if isinstance(error, SourceError) and not isinstance(error, EndOfFileError):
+        raise error
 
 
 class HDF5File(io.RawIOBase):

@@ -19,9 +19,9 @@ import numpy as np
 from h5py import h5d, h5g, h5i, h5l, h5o
 from h5py._objects import phil
 
-from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table, refuse_source_error
+from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
-from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Visit, Waves
 from lindi_bridge.model.chunks import ChunkTable

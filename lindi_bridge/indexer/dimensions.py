@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5ds
 
-from lindi_bridge.hdf5.chunk_index import refuse_source_error
+from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
 
 __all__ = ["MACHINERY", "dimension_names", "dimension_number", "is_only_a_dimension", "is_scale"]

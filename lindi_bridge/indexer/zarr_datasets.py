@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 from h5py import h5d
 
-from lindi_bridge.hdf5.chunk_index import refuse_source_error
+from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import is_stored_here
 from lindi_bridge.indexer.datasets import describe_dataset, string_array, type_of_elements
 from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value

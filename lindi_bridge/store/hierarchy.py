@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lindi_bridge.client.file import File
 from lindi_bridge.errors import LindiBridgeError
-from lindi_bridge.hdf5.chunk_index import refuse_source_error
+from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.model.nodes import Problem
 from lindi_bridge.store.nodes import ArrayNode, GroupNode, Node, NodeMaker

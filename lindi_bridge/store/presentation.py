@@ -12,9 +12,9 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p
 
-from lindi_bridge.hdf5.chunk_index import refuse_source_error
+from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.heaps import pipeline
-from lindi_bridge.indexer.dtypes import describe_dtype
+from lindi_bridge.indexer.dtypes import declared_fill, describe_dtype, is_never_filled
 from lindi_bridge.indexer.filters import codec_configs
 from lindi_bridge.indexer.text_rows import RoomError, with_room
 from lindi_bridge.store.element_types import ElementType, Text, element_type
@@ -161,11 +161,10 @@ def _zero(element: ElementType) -> Any:
 
 
 def _fill_value(dataset: h5py.Dataset, create: h5p.PropDCID, element: ElementType) -> Any:
-    # Where libhdf5 is never to fill, it writes nothing into the buffer, which h5py makes of zeros.
-    if create.get_fill_time() == h5d.FILL_TIME_NEVER or create.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
+    if is_never_filled(dataset) or create.fill_value_defined() != h5d.FILL_VALUE_USER_DEFINED:
         return _zero(element)
-    # h5py's fillvalue has the dtype that h5py shows, which is not always the stored one.
-    return np.asarray(dataset.fillvalue).astype(element.dtype)[()]
+    assert element.dtype is not None  # text is read through HDF5
+    return declared_fill(dataset, element.dtype)[()]
 
 
 def _measure(dataset: h5py.Dataset, element: ElementType) -> ElementType:
