@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,7 @@ __all__ = ["StoreAccess"]
 
 T = TypeVar("T")
 _IN_TIME = timedelta(seconds=60)
+_NAMES = re.compile(r"\bhttps?://[^\s,]*|<(Key|Resource|BucketName)>.*?</\1>")
 _PAYER = {
     "s3": "; for a bucket whose readers pay, storage_options={'request_payer': True}",
     "gs": "; for a bucket whose readers pay, storage_options={'requester_pays': 'project'}",
@@ -141,7 +143,7 @@ class StoreAccess:
             if self._store is not store and "again" not in tried:
                 tried.add("again")
                 return True  # another thread was faster
-            if "configured region" in str(problem) and "region" not in tried:
+            if "configured region" in _words(problem) and "region" not in tried:
                 tried.add("region")
                 region = self._find_region()
                 if region is not None:  # not the default one: learn it once
@@ -216,7 +218,7 @@ class StoreAccess:
         name = self._name
         if isinstance(problem, SourceError):
             return problem
-        text = str(problem)
+        text = _words(problem)
         if isinstance(problem, FileNotFoundError):
             return SourceNotFoundError(f"{name}: there is no such object (or bucket)")
         if isinstance(problem, exceptions.PreconditionError):
@@ -230,7 +232,7 @@ class StoreAccess:
             return SourceError(f"{name}: the bucket is in another region: pass storage_options={{'region': ...}}")
         if "TimedOut" in text or "timed out" in text:
             return SourceTimeoutError(f"{name}: the store did not answer in time (read_timeout, total_timeout)")
-        if "416" in text:
+        if "status code: 416 " in text:
             return SourceError(f"{name}: the range lies outside the object")
         if isinstance(problem, exceptions.NotSupportedError):
             return SourceProtocolError(f"{name}: the server of the store ignores range requests; use another endpoint")
@@ -276,4 +278,9 @@ def _is_refusal(problem: Exception) -> bool:
     if isinstance(problem, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return True
     codes = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
-    return any(code in str(problem) for code in codes)
+    return any(code in _words(problem) for code in codes)
+
+
+def _words(problem: Exception) -> str:
+    """What an error of obstore says, without the address and names of the object, in which anything may stand."""
+    return _NAMES.sub("", str(problem))

@@ -406,6 +406,19 @@ def test_a_fault_of_a_store_is_an_error(fault: str, how: str, server: RangeServe
     reader.close()
 
 
+@pytest.mark.parametrize("key", ["416", "status code: 416 ", "TimedOut", "ExpiredToken"])
+def test_what_a_store_says_is_not_looked_for_in_the_name(key: str, server: RangeServer) -> None:
+    """obstore's messages hold the address, port and key: 'http://127.0.0.1:41641/...' is no status 416."""
+    server.add(f"bucket/{key}", DATA, fault="429")
+    storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+    reader = ObjectStoreReader(f"s3://bucket/{key}", ReaderOptions(storage_options=storage, retries=0))
+    with pytest.raises(lb.SourceError, match="could not be read") as caught:
+        reader.read_locked(100, 5_000)
+    assert type(caught.value) is lb.SourceError
+    assert server.requests == 1
+    reader.close()
+
+
 @pytest.mark.parametrize("fault", ["cut", "reset", "drop", "500", "503", "429", "stall"])
 def test_a_fault_of_a_store_that_passes(fault: str, server: RangeServer) -> None:
     server.add("bucket/a", DATA, fault=fault, times=2, seconds=30)
