@@ -31,6 +31,7 @@ from lindi_bridge.indexer.profile import PROFILES
 from lindi_bridge.model.nodes import Problem, ReferenceTree
 from lindi_bridge.model.snapshot import Snapshot
 from lindi_bridge.ranges import ReadStatistics, is_local, open_reader, strip_secrets
+from lindi_bridge.store.origin import hdf5_object
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -283,7 +284,7 @@ def prefetch(obj: Any, rows: Any = None) -> int:
     Parameters
     ----------
     obj : Dataset or Group
-        From a file opened with :func:`open`.
+        From a file opened with :func:`open`; or a Zarr array or group from :func:`open_zarr`.
     rows : int, slice, list, integer or boolean array, optional
         Of a group that is a sparse matrix: only these rows (CSR) or columns (CSC).
 
@@ -298,6 +299,7 @@ def prefetch(obj: Any, rows: Any = None) -> int:
     TypeError
         Not a dataset or group of a file from :func:`open`.
     """
+    obj = hdf5_object(obj)
     if not is_ours(obj):
         raise TypeError(f"{type(obj).__name__}: prefetch takes a dataset or group of a file from lindi_bridge.open")
     return fetch_ahead([obj]) if rows is None else fetch_slices(obj, rows)[0]

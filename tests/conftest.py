@@ -19,6 +19,12 @@ for name in ("LINDI_BRIDGE_CACHE", "LINDI_BRIDGE_CACHE_BYTES"):
     os.environ.pop(name, None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """anndata's test helpers make marks of their own when they are imported."""
+    for mark in ("gpu", "zarr_io", "dask_distributed", "array_api"):
+        config.addinivalue_line("markers", f"{mark}: of anndata's tests")
+
+
 @pytest.fixture(autouse=True)
 def _garbage_is_collected_between_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """While a server runs in this process, garbage is collected between tests only: its threads must not."""

@@ -15,7 +15,22 @@ import numpy as np
 from lindi_bridge.document import zstd
 from lindi_bridge.document.problems import MalformedError
 
-__all__ = ["OBJECT_CODECS", "Filter", "as_filters", "decode_objects", "decode_plain", "skipped_filters"]
+__all__ = [
+    "MOST_DECODED",
+    "MOST_TEXT",
+    "OBJECT_CODECS",
+    "Filter",
+    "as_filters",
+    "decode_objects",
+    "decode_plain",
+    "skipped_filters",
+    "unknown_codec",
+]
+
+MOST_DECODED = 256 * 1024 * 1024
+"""Bytes that the text of one array may stand for."""
+MOST_TEXT = 1 << 30
+"""Bytes that the text of a chunk of Python objects may decompress to."""
 
 Config = Mapping[str, Any]
 Filter = tuple[int, tuple[int, ...]]
@@ -44,7 +59,7 @@ def as_filters(configs: Sequence[Config], itemsize: int) -> list[Filter] | str:
         name = str(config["id"])
         if name == "zlib":
             filters.append((1, (_level(config, 0, 9, 4),)))
-        elif name == "shuffle" and config.get("elementsize") == itemsize:
+        elif name == "shuffle" and config.get("elementsize", _SHUFFLED) == itemsize:
             filters.append((2, (itemsize,)))
         elif name == "fletcher32":
             filters.append((3, ()))
@@ -67,18 +82,38 @@ def _level(config: Config, low: int, high: int, default: int, key: str = "level"
     return value if type(value) is int and low <= value <= high else default
 
 
+_SHUFFLED = 4
+"""Bytes of an element that numcodecs' shuffle takes where it is told none."""
+
 _IDS = {1: "zlib", 2: "shuffle", 3: "fletcher32", 307: "bz2", 32001: "blosc", 32015: "zstd"}
 
 
-def skipped_filters(pipeline: Sequence[Filter], configs: Sequence[Config]) -> int | None:
-    """The filter mask with which a pipeline leaves exactly the given codecs, or None if it cannot."""
+def skipped_filters(pipeline: Sequence[Filter], configs: Sequence[Config], itemsize: int) -> int | None:
+    """The filter mask with which a pipeline leaves exactly the given codecs, or None if it cannot.
+
+    Parameters
+    ----------
+    pipeline : sequence of (int, tuple of int)
+        Filters of a dataset, in the order of writing.
+    configs : sequence of dict
+        Codec configurations in the order of encoding.
+    itemsize : int
+        Bytes of an element: HDF5's shuffle filter knows no other size.
+    """
     mask, position = 0, 0
     for number, (filter_id, _) in enumerate(pipeline):
-        if position < len(configs) and _IDS.get(filter_id) == configs[position]["id"]:
+        if position < len(configs) and _undoes(filter_id, configs[position], itemsize):
             position += 1
         else:
             mask |= 1 << number
     return mask if position == len(configs) else None
+
+
+def _undoes(filter_id: int, config: Config, itemsize: int) -> bool:
+    if _IDS.get(filter_id) != config["id"]:
+        return False
+    # The other codecs tell in their bytes what decoding has to know.
+    return config["id"] != "shuffle" or bool(config.get("elementsize", _SHUFFLED) == itemsize)
 
 
 # -- decoding -------------------------------------------------------------------------------------------------------
@@ -241,3 +276,9 @@ _BOUNDED: dict[str, Callable[[bytes, int], bytes]] = {
     "zstd": _declared(_zstd_size, "zstd"),
     "lz4": _declared(_lz4_size, "lz4"),
 }
+
+
+def unknown_codec(configs: Sequence[Config]) -> str | None:
+    """The name of the first codec that :func:`decode_plain` does not undo, if there is one."""
+    names = (str(config["id"]) for config in configs)
+    return next((name[:50] for name in names if name not in _BOUNDED and name not in _SAFE), None)

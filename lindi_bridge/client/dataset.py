@@ -16,7 +16,9 @@ from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
 from lindi_bridge.client.plan import ReadPlan, read_plan
-from lindi_bridge.client.slabs import read_in_slabs
+from lindi_bridge.client.readahead import stream_of
+from lindi_bridge.client.slabs import LARGE, read_in_slabs
+from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
     Wrapped,
     open_companion_file,
@@ -42,6 +44,13 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         plan = self._plan
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype)
+        unfiltered: UnfilteredValues | None = self.__dict__["_unfiltered"]
+        if unfiltered is None or not unfiltered.are_local(self._file_object):
+            self.__dict__["_stream"].follow(args, self, self._file_object)
+        if unfiltered is not None and new_dtype is None:
+            values = unfiltered.read(args, self._file_object)
+            if values is not None:
+                return values
         if self.__dict__["_near_chunks"].are_held(args, self._file_object):
             return self._read(args, new_dtype)
         whole = self._fetch(plan, args)
@@ -84,6 +93,11 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             values = self._read_elsewhere(plan, selection, None)
             dest[() if dest_sel is None else dest_sel] = values
             return
+        unfiltered: UnfilteredValues | None = self.__dict__["_unfiltered"]
+        if unfiltered is None or not unfiltered.are_local(self._file_object):
+            self.__dict__["_stream"].follow(selection, self, self._file_object)
+        if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
+            return
         whole = self._fetch(plan, selection)
         if (
             whole is not None
@@ -116,15 +130,17 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         if plan is None:
             plan = self.__dict__["_read_plan"] = read_plan(self.id, self._file_object)
             self.__dict__["_near_chunks"] = NearChunks(plan)
+            self.__dict__["_unfiltered"] = unfiltered_values(self.id, plan)
+            self.__dict__["_stream"] = stream_of(plan, self._file_object)
         return plan
 
     def _fetch(self, plan: ReadPlan, args: Any) -> int | None:
-        """Fetch ahead what a selection needs; where that is too much at once, only say how many bytes it is."""
+        """Fetch ahead what a selection needs; where that is better done in slabs, only say how many bytes it is."""
         if h5py_lock_is_held():
             return None
         ranges = plan.ranges(args)
         total = sum(r.length for r in ranges)
-        if total > self._file_object.cache_bytes // 2:
+        if total > min(LARGE, self._file_object.cache_bytes // 2):
             return total
         self._file_object.ensure(ranges)
         return None

@@ -11,17 +11,15 @@ import math
 import operator
 from typing import Any
 
-import numpy as np
-
+from lindi_bridge.client.chunk_places import ChunkPlaces
 from lindi_bridge.client.plan import ReadPlan
+from lindi_bridge.client.runs import block_strides
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
 
 __all__ = ["NearChunks"]
 
 _MOST_PIECES = 128
-_MOST_KNOWN = 4096
-_NOTHING = ByteRange(0, 0)
 
 
 class NearChunks:
@@ -35,13 +33,12 @@ class NearChunks:
 
     def __init__(self, plan: ReadPlan) -> None:
         self._shape = plan.shape
-        self._table = plan.table
+        self._places = None if plan.table is None else ChunkPlaces(plan.table)
         self._chunks = plan.chunks or ()
         self._offset = plan.offset
-        self._strides = [plan.itemsize * math.prod(plan.shape[k + 1 :]) for k in range(len(plan.shape))]
+        self._strides = block_strides(plan.shape, plan.itemsize)
         # Variable-length values lie elsewhere, and scalars are read once.
         self._is_simple = plan.heap is None and bool(plan.shape) and not plan.leaves_file
-        self._known: dict[int, ByteRange] = {}
 
     def are_held(self, args: Any, file: HDF5File) -> bool:
         """Whether ``dataset[args]`` reads a few chunks, or runs of contiguous bytes, all of which are in memory.
@@ -58,7 +55,7 @@ class NearChunks:
         box = self._box(args)
         if box is None:
             return False
-        if self._table is None:
+        if self._places is None:
             return self._offset is not None and self._runs_are_held(box, self._offset, file)
         spans = [
             range(first // chunk, (stop - 1) // chunk + 1)
@@ -66,7 +63,8 @@ class NearChunks:
         ]
         if math.prod(map(len, spans)) > _MOST_PIECES:
             return False
-        return all(file.holds(self._chunk(place)) for place in itertools.product(*spans))
+        places = map(self._places.find, itertools.product(*spans))
+        return all(place is None or file.holds(ByteRange(place.offset, place.nbytes)) for place in places)
 
     def _runs_are_held(self, box: list[tuple[int, int]], offset: int, file: HDF5File) -> bool:
         inner = len(box) - 1
@@ -103,20 +101,3 @@ class NearChunks:
             box.append((first, stop))
         box += [(0, length) for length in self._shape[len(box) :]]
         return box if self._shape.count(0) == 0 else None
-
-    def _chunk(self, place: tuple[int, ...]) -> ByteRange:
-        """Where a chunk lies; nothing for one that was never written."""
-        assert self._table is not None
-        index = 0
-        for k, count in zip(place, self._table.grid, strict=True):
-            index = index * count + k
-        found = self._known.get(index)
-        if found is None:
-            rows = self._table.rows(np.array([index], np.int64))
-            found = (
-                ByteRange(int(self._table.offset[rows[0]]), int(self._table.nbytes[rows[0]])) if len(rows) else _NOTHING
-            )
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[index] = found
-        return found

@@ -5,6 +5,7 @@ A plan is a hint: what it leaves out is read on demand. It is made once for each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5s
 
+from lindi_bridge.client.runs import runs_in_block
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
@@ -22,16 +24,13 @@ from lindi_bridge.hdf5.heaps import stored_layout
 from lindi_bridge.hdf5.walk import header_address, is_stored_here, structure_tables
 from lindi_bridge.model.chunks import ChunkTable
 from lindi_bridge.model.snapshot import HeapMap
-from lindi_bridge.ranges import ByteRange, coalesce
+from lindi_bridge.ranges import ByteRange
 
 __all__ = ["ReadPlan", "keep_plan", "read_plan", "read_plans"]
 
-_MOST_RUNS = 20_000
 _MOST_CHUNKS = 2_000_000
-_GAP = 64 * 1024
-_NEXT_DOOR = 512
-"""Bytes. A hole that is shorter than the headers of a request is always read through."""
-_REQUEST = 8 * 1024 * 1024
+_WHOLE = 1024 * 1024
+"""Bytes. A raw chunk of this size may as well be fetched as it is."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -58,6 +57,11 @@ class ReadPlan:
         Address of contiguous data.
     heap : HeapMap, optional
         Where variable-length values lie.
+    filters : int
+        Number of filters of a chunked dataset.
+    chunk_cache : int
+        Bytes of libhdf5's chunk cache for the dataset. It reads a raw chunk that is larger only where it is touched,
+        and all others whole.
     """
 
     shape: tuple[int, ...]
@@ -68,9 +72,19 @@ class ReadPlan:
     table: ChunkTable | None = None
     offset: int | None = None
     heap: HeapMap | None = None
+    filters: int = 0
+    chunk_cache: int = 0
 
-    def ranges(self, args: Any) -> list[ByteRange]:
-        """Ranges that ``dataset[args]`` will read; empty where nothing can be told."""
+    def ranges(self, args: Any, *, past_libhdf5: bool = False) -> list[ByteRange]:
+        """Ranges that ``dataset[args]`` will read; empty where nothing can be told.
+
+        Parameters
+        ----------
+        args : object
+            The selection.
+        past_libhdf5 : bool
+            The values will be taken from the bytes themselves: of a raw chunk no more is needed than is touched.
+        """
         if self.table is None and self.offset is None:
             return []
         mask = self._whole_mask(args)
@@ -82,8 +96,12 @@ class ReadPlan:
         if axes is None:
             return []
         if self.table is not None:
-            return self._rows(self._touched(axes))
-        return self._runs(axes) + self._heap_rows(axes)
+            rows = self._touched(axes)
+            if self._is_read_in_part(past_libhdf5):
+                return [wanted for row in rows.tolist() for wanted in self._part(row, axes)]
+            return self._rows(rows)
+        assert self.offset is not None
+        return runs_in_block(self.offset, self.shape, self.itemsize, axes) + self._heap_rows(axes)
 
     def everything(self) -> list[ByteRange]:
         """Ranges of all the data."""
@@ -130,6 +148,28 @@ class ReadPlan:
             index = (index[:, None] * count + wanted[None, :]).reshape(-1)
         return self.table.rows(index)
 
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of a raw chunk."""
+        return self.itemsize * math.prod(self.chunks or ())
+
+    def _is_read_in_part(self, past_libhdf5: bool) -> bool:
+        whole = min(self.chunk_cache, _WHOLE) if past_libhdf5 else self.chunk_cache
+        return self.filters == 0 and self.heap is None and self.chunk_nbytes > whole
+
+    def _part(self, row: int, axes: list[AxisSelection]) -> list[ByteRange]:
+        """What is touched of one raw chunk."""
+        assert self.table is not None
+        assert self.chunks is not None
+        place = np.unravel_index(int(self.table.index[row]), self.table.grid)
+        inside = [
+            axis.within(int(k) * chunk, (int(k) + 1) * chunk)
+            for axis, k, chunk in zip(axes, place, self.chunks, strict=True)
+        ]
+        if not all(len(axis) for axis in inside):
+            return []
+        return runs_in_block(int(self.table.offset[row]), self.chunks, self.itemsize, inside)
+
     def _rows(self, rows: IntArray) -> list[ByteRange]:
         assert self.table is not None
         data = zip(self.table.offset[rows].tolist(), self.table.nbytes[rows].tolist(), strict=True)
@@ -138,34 +178,7 @@ class ReadPlan:
             ranges += self._collections(rows)
         return ranges
 
-    # -- contiguous ---------------------------------------------------------------------------------------------
-
-    def _runs(self, axes: list[AxisSelection]) -> list[ByteRange]:
-        """Runs of bytes, those that lie near each other merged as long as no more than the touched rows is read."""
-        runs = coalesce(self._single_runs(axes), gap=_NEXT_DOOR, waste=1 << 62, limit=_REQUEST)
-        rows = len(axes[0]) * self.itemsize * int(np.prod(self.shape[1:])) if axes else self.itemsize
-        return coalesce(runs, gap=_GAP, waste=max(0, rows - sum(r.length for r in runs)), limit=_REQUEST)
-
-    def _single_runs(self, axes: list[AxisSelection]) -> list[ByteRange]:
-        """Whole inner axes together, single indices of outer axes apart while they are few."""
-        assert self.offset is not None
-        if not axes:
-            return [ByteRange(self.offset, self.itemsize)]
-        strides = [self.itemsize * int(np.prod(self.shape[k + 1 :])) for k in range(len(axes))]
-        inner = len(axes) - 1
-        while inner > 0 and axes[inner].is_whole(self.shape[inner]):
-            inner -= 1
-        while inner > 0 and int(np.prod([len(a) for a in axes[:inner]], dtype=np.float64)) > _MOST_RUNS:
-            inner -= 1
-        starts = np.full(1, self.offset, np.int64)
-        for axis, stride in zip(axes[:inner], strides, strict=False):
-            starts = (starts[:, None] + axis.array()[None, :] * stride).reshape(-1)
-        last = axes[inner]
-        if (isinstance(last.indices, range) and last.indices.step == 1) or len(last) * len(starts) > _MOST_RUNS:
-            length = (last.last - last.first + 1) * strides[inner]
-            return [ByteRange(int(s) + last.first * strides[inner], length) for s in starts]
-        single = (starts[:, None] + last.array()[None, :] * strides[inner]).reshape(-1)
-        return [ByteRange(int(s), strides[inner]) for s in single]
+    # -- variable length ----------------------------------------------------------------------------------------
 
     def _heap_rows(self, axes: list[AxisSelection]) -> list[ByteRange]:
         if self.heap is None or not self.heap.step or not axes:
@@ -224,7 +237,15 @@ def _make_plan(dataset: h5d.DatasetID, file: HDF5File, address: int, walked: Wal
             table = read_chunk_table(dataset, file, walked)
         except ChunkTableError:
             return ReadPlan(shape, itemsize)
-        return ReadPlan(shape, itemsize, chunks=create.get_chunk(), table=table, heap=heap)
+        return ReadPlan(
+            shape,
+            itemsize,
+            chunks=create.get_chunk(),
+            table=table,
+            heap=heap,
+            filters=create.get_nfilters(),
+            chunk_cache=dataset.get_access_plist().get_chunk_cache()[1],
+        )
     if create.get_layout() == h5d.CONTIGUOUS and 0 not in shape:
         return ReadPlan(shape, itemsize, offset=dataset.get_offset(), heap=heap)
     return ReadPlan(shape, itemsize)

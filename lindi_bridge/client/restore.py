@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from h5py import h5t
 
-from lindi_bridge.client.codecs import decode_plain
+from lindi_bridge.client.codecs import MOST_DECODED, decode_plain
+from lindi_bridge.client.written_objects import is_object
 from lindi_bridge.client.written_types import described_dtype, plain_dtype, stored_type
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.indexer.datasets import JSON_CODEC
@@ -19,8 +20,6 @@ from lindi_bridge.indexer.text_rows import json_rows
 from lindi_bridge.model.nodes import ArrayNode, GroupNode, Node, ReferenceTree, SoftLinkNode
 
 __all__ = ["restore"]
-
-_MOST_DECODED = 256 * 1024 * 1024
 
 
 def restore(tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], edited: bool) -> None:
@@ -99,7 +98,7 @@ def _with_text_rows(node: ArrayNode) -> ArrayNode:
         return node
     dtype = np.dtype([tuple(field) for field in node.dtype])
     nbytes = math.prod(node.chunks) * dtype.itemsize
-    if nbytes > _MOST_DECODED:
+    if nbytes > MOST_DECODED:
         raise MalformedError("its text stands for too many bytes")
     if node.table is not None and len(node.table):
         return replace(node, dtype="|O", table=None, refusal="UTF-32 text, which HDF5 does not have")
@@ -124,7 +123,7 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
     if whole is not node:
         memory = h5t.array_create(memory, dtype.shape)
     count, size = math.prod(whole.chunks), max(memory.get_size(), stored.get_size())
-    if count * size > _MOST_DECODED:
+    if count * size > MOST_DECODED:
         raise MalformedError("its text stands for too many bytes")
     inline = {}
     for key, data in whole.inline.items():
@@ -141,7 +140,7 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
 def _of_array_elements(node: ArrayNode, dtype: Any) -> ArrayNode:
     """An array whose last axes are those of its elements, as one of opaque elements of the same bytes."""
     axes = dtype.get("shape") if isinstance(dtype, dict) and "array" in dtype else None
-    if not axes or not isinstance(axes, list):
+    if not axes or not isinstance(axes, list) or is_object(node):
         return node
     rank = len(node.shape) - len(axes)
     if rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes or isinstance(node.dtype, list):

@@ -50,6 +50,15 @@ class AxisSelection:
             return np.arange(self.indices.start, self.indices.stop, self.indices.step, dtype=np.int64)
         return self.indices
 
+    def within(self, first: int, stop: int) -> AxisSelection:
+        """The part from ``first`` to before ``stop``, counted from ``first``."""
+        if isinstance(self.indices, range):
+            start, step = self.indices.start, self.indices.step
+            begin, end = (min(max(0, -(-(edge - start) // step)), len(self.indices)) for edge in (first, stop))
+            return AxisSelection(range(start + begin * step - first, start + end * step - first, step))
+        begin, end = np.searchsorted(self.indices, (first, stop)).tolist()
+        return AxisSelection(self.indices[begin:end] - first)
+
     def blocks(self, size: int) -> IntArray:
         """Numbers of the blocks of ``size`` indices that are touched."""
         if isinstance(self.indices, range) and self.indices.step <= size:

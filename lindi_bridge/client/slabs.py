@@ -1,10 +1,14 @@
-"""Selections larger than the cache: read slab by slab, the next slab fetched while this one is decoded."""
+"""Large selections: read slab by slab, the next ones fetched while one is decoded.
+
+That also bounds memory: no more of the stored bytes than half of the cache is wanted at one time.
+"""
 
 from __future__ import annotations
 
+import math
+import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 import h5py
@@ -15,9 +19,12 @@ from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
-from lindi_bridge.ranges.workers import Workers, wait_for
 
-__all__ = ["Ahead", "read_in_slabs"]
+__all__ = ["LARGE", "Ahead", "read_in_slabs"]
+
+LARGE = 16 * 1024 * 1024
+"""Stored bytes of a selection beyond which it gains to decode the first slabs while others are on their way."""
+_SLAB = 8 * 1024 * 1024
 
 _PATIENCE = 3
 """Seconds that a read may take without a progress bar (on the standard error)."""
@@ -50,6 +57,16 @@ def read_in_slabs(
     out : ndarray, optional
         Where to put the values, of the shape of the selection; a new array if not given.
     """
+    fits = nbytes <= file.cache_bytes // 2
+    out = _read(dataset, plan, file, args, nbytes, fits, new_dtype, out)
+    if out is None and fits:
+        file.ensure(plan.ranges(args))
+    return out
+
+
+def _read(
+    dataset: h5py.Dataset, plan: ReadPlan, file: HDF5File, args: Any, nbytes: int, fits: bool, new_dtype: Any, out: Any
+) -> Any:
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
     if not items or axes is None or _is_odd_mask(args, len(plan.shape)):
@@ -59,43 +76,47 @@ def read_in_slabs(
     names = [a for a in (args if isinstance(args, tuple) else (args,)) if isinstance(a, str)]
     shape = tuple(len(axis) for axis, item in zip(axes, items, strict=True) if not isinstance(item, (int, np.integer)))
     direct = not (dtype.hasobject or dtype.subdtype or names)
-    if out is None and direct:
-        out = np.empty(shape, dtype)
-    elif out is not None and out.shape != shape:
+    if (fits and not direct) or (out is not None and out.shape != shape):
         return None
-    budget = file.cache_bytes // 4
-    total = max(nbytes, int(np.prod(shape, dtype=np.float64)) * dtype.itemsize)
+    budget = min(_SLAB, file.cache_bytes // 4)
+    decoded = max(nbytes, math.prod(shape) * dtype.itemsize)
     chunks = plan.chunks or (1,) * len(axes)
-    axis = _axis_to_cut(items, axes, chunks, total, budget)
+    axis = _axis_to_cut(items, axes, chunks, nbytes if direct else decoded, budget)
     if axis is None:
         return None
     place = sum(not isinstance(item, (int, np.integer)) for item in items[:axis])
+    # Where a slab is no block of the result, it is decoded to an array of its own.
+    total = nbytes if direct and math.prod(shape[:place]) == 1 else decoded
     pieces = list(_pieces(axes[axis], chunks[axis], -(-total // budget)))
     selections = [(*items[:axis], _part(items[axis], axes[axis], *p), *items[axis + 1 :]) for p in pieces]
-    from tqdm import tqdm
-
-    bar = tqdm(total=nbytes, desc=dataset.name, unit="B", unit_scale=True, leave=False, delay=_PATIENCE)
-    with bar, Ahead(file) as ahead:
-        ahead.fetch(plan.ranges(selections[0]))
+    if out is None and direct:
+        out = np.empty(shape, dtype)
+    # The first slab comes alone and first, since it is waited for; and if access has expired, only one renews it.
+    file.ensure(plan.ranges(selections[0]))
+    with Ahead(file) as ahead, _Progress(nbytes, dataset) as progress:
+        begun = 1
         for number, ((first, last), selection) in enumerate(zip(pieces, selections, strict=True)):
-            ahead.wait()
-            if number + 1 < len(selections):
-                ahead.fetch(plan.ranges(selections[number + 1]))
-            bar.update(nbytes * (last - first) // len(axes[axis]))
+            while begun < len(pieces) and (begun <= number or ahead.nbytes < file.cache_bytes // 4):
+                ahead.fetch(plan.ranges(selections[begun]))
+                begun += 1
+            if number:
+                ahead.wait()
             where = (slice(None),) * place + (slice(first, last),)
             if direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)
-                continue
-            with phil:  # see Dataset._read
-                part = plain[(*selection, *names)] if new_dtype is None else plain.astype(dtype)[(*selection, *names)]
-            if out is None:
-                out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
-            out[where] = part
+            else:
+                with phil:  # see Dataset._read
+                    wanted = (*selection, *names)
+                    part = plain[wanted] if new_dtype is None else plain.astype(dtype)[wanted]
+                if out is None:
+                    out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
+                out[where] = part
+            progress.reach(nbytes * last // len(axes[axis]))
     return out
 
 
 class Ahead:
-    """One thread that fetches what is read next.
+    """What is fetched ahead of a loop that reads one thing after the other.
 
     Parameters
     ----------
@@ -105,33 +126,55 @@ class Ahead:
 
     def __init__(self, file: HDF5File) -> None:
         self._file = file
-        self._workers = Workers(1, "lindi-bridge-ahead")
-        self._pending: Future[None] | None = None
+        self._begun: deque[list[ByteRange]] = deque()
+        self.nbytes = 0
+        """Bytes of what was begun and not waited for."""
 
     def __enter__(self) -> Ahead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None or issubclass(kind, Exception):
-            wait_for([] if self._pending is None else [self._pending])
-        else:  # ctrl-C is for what is still on its way, too
-            self._workers.abandon()
-        self._pending = None
-        self._workers.close()
+        if kind is not None:  # nobody wants what is still on its way
+            self._file.abandon()
 
     def fetch(self, ranges: list[ByteRange]) -> None:
         """Begin to fetch ranges."""
-        try:
-            self._pending = self._workers.submit(partial(self._file.ensure, ranges))
-        except RuntimeError:  # the interpreter is ending, and starts no more threads
-            self._file.ensure(ranges)
+        self._file.fetch_later(ranges)
+        self._begun.append(ranges)
+        self.nbytes += sum(r.length for r in ranges)
 
     def wait(self) -> None:
-        """Wait for what was begun; its errors are raised here."""
-        if self._pending is not None:
-            wait_for([self._pending])
-            self._pending.result()
-            self._pending = None
+        """Wait for what was begun first; its errors are raised here."""
+        ranges = self._begun.popleft()
+        self._file.ensure(ranges)
+        self.nbytes -= sum(r.length for r in ranges)
+
+
+class _Progress:
+    """A progress bar for what takes longer than is comfortable."""
+
+    def __init__(self, total: int, dataset: h5py.Dataset) -> None:
+        self._total = total
+        self._dataset = dataset
+        self._began = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def reach(self, nbytes: int) -> None:
+        """So many bytes are read."""
+        if self._bar is None:
+            if time.monotonic() - self._began < _PATIENCE or nbytes >= self._total:
+                return
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._total, desc=self._dataset.name, unit="B", unit_scale=True, leave=False)
+        self._bar.update(nbytes - self._bar.n)
 
 
 def _axis_to_cut(
@@ -175,7 +218,8 @@ def _can_be_cut(item: Any, axis: AxisSelection) -> bool:
 def _pieces(axis: AxisSelection, chunk: int, count: int) -> Iterator[tuple[int, int]]:
     """Cut the positions along an axis into about ``count`` pieces, at chunk borders."""
     blocks = -(-(axis.last - axis.first + 1) // chunk)
-    step = max(1, blocks // count) * chunk
+    each = max(1, blocks // count)
+    step = (each + (each >= 8)) * chunk  # the last one would be a crumb
     position = 0
     edge = (axis.first // chunk) * chunk + step
     while position < len(axis):

@@ -57,6 +57,8 @@ class VirtualMemory:
 
     def __init__(self) -> None:
         self.size = 0
+        self.changes = 0
+        """How often something was written or mapped: what was found before may be other bytes now."""
         self.closed_addresses: dict[int, str] = {}
         """Addresses that must not be read, and why: the chunk index of a dataset whose chunks are not in it."""
         self._pages: dict[int, bytearray] = {}
@@ -64,6 +66,7 @@ class VirtualMemory:
 
     def write(self, start: int, data: bytes | memoryview) -> None:
         """Put bytes into memory."""
+        self.changes += 1
         self.size = max(self.size, start + len(data))
         done = 0
         while done < len(data):
@@ -92,6 +95,7 @@ class VirtualMemory:
         """Map further ranges, which nothing else has."""
         if not len(segments.start):
             return
+        self.changes += 1
         order = np.argsort(segments.start, kind="stable")
         tables = [*self._tables, Segments(*(column[order] for column in segments))]
         # As in a binary counter, so that every row is merged a logarithmic number of times at the most.

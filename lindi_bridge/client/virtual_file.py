@@ -10,6 +10,7 @@ from typing import Any
 from lindi_bridge.client.sources import Verify
 from lindi_bridge.client.virtual import VirtualMemory, VirtualRange
 from lindi_bridge.errors import DocumentError
+from lindi_bridge.hdf5.demand import BLOCK
 from lindi_bridge.hdf5.extents import missing_ranges
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.model.chunks import ChunkTable
@@ -21,14 +22,15 @@ from lindi_bridge.ranges import (
     coalesce,
     h5py_lock_is_held,
 )
+from lindi_bridge.ranges.spread import spread
 from lindi_bridge.ranges.workers import Workers, wait_for
 
 __all__ = ["VirtualFile", "VirtualReader"]
 
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
-_BLOCK = 64 * 1024
-_READAHEAD = 4 * 1024 * 1024
+_WHOLE = 4 * 1024 * 1024
+"""Bytes. A longer range of a source, which is no chunk, is fetched in blocks."""
 _MOST_AT_ONCE = 16
 
 
@@ -148,7 +150,10 @@ class VirtualReader:
             reader, check = self._openers[source]()
             if check is not None:
                 self._unchecked[source] = check
-            self._readers[source] = reader
+            kept = self._readers.setdefault(source, reader)
+            if kept is not reader:  # another thread was faster
+                reader.close()
+            return kept
         return reader
 
     def _read_here(self, piece: VirtualRange) -> bytes:
@@ -185,7 +190,7 @@ class VirtualReader:
         wanted = coalesce(ranges, gap=0, waste=0, limit=1 << 62)
         total = sum(r.length for r in wanted)
         merged = coalesce(wanted, gap=_GAP, waste=max(total // 20, _GAP // 2), limit=_REQUEST)
-        requests = [ByteRange(s, min(_REQUEST, r.stop - s)) for r in merged for s in range(r.start, r.stop, _REQUEST)]
+        requests = spread(merged, _REQUEST)
         return list(zip((r.start for r in requests), reader.read_ranges(requests), strict=True))
 
     def _take(self, piece: VirtualRange, fetched: dict[int, list[tuple[int, bytes]]]) -> bytes:
@@ -228,6 +233,7 @@ class VirtualFile(HDF5File):
     ) -> None:
         super().__init__(reader, address=address, size=size, cache_bytes=cache_bytes)
         self._virtual = memory
+        self._seen = memory.changes
         # In the place of the pieces that are known from the beginning: it finds what is in memory.
         self._metadata = memory  # type: ignore[assignment]
 
@@ -240,6 +246,7 @@ class VirtualFile(HDF5File):
             libhdf5 looks for chunks that cannot be had.
         """
         self._virtual.refuse_closed(self._position)
+        self._forget_what_changed()
         if h5py_lock_is_held() and self._virtual.segment(self._position) is None:
             # Metadata. Where libhdf5 reads ahead into the data behind an object's header, it looks at none of them.
             length = len(buffer)
@@ -247,6 +254,17 @@ class VirtualFile(HDF5File):
             self._position += length
             return length
         return super().readinto(buffer)
+
+    def find(self, address: int) -> memoryview | None:
+        """The bytes in memory from ``address`` on; see :class:`HDF5File`."""
+        self._forget_what_changed()
+        return super().find(address)
+
+    def _forget_what_changed(self) -> None:
+        """Drop what was found last where it may have been memory that chunks have been put into since."""
+        if self._seen != self._virtual.changes:
+            self._seen = self._virtual.changes
+            self._recent = (0, 0, memoryview(b""))
 
     def missing(self, ranges: Iterable[ByteRange], **merging: Any) -> list[ByteRange]:
         """The parts of ranges that are not held.
@@ -256,18 +274,18 @@ class VirtualFile(HDF5File):
         inside = [ByteRange(s, min(n, self.size - s)) for s, n in ranges if 0 <= s < self.size and n > 0]
         caches = (self._metadata, self._ahead, self._demand)
         found = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
-        most = min(_REQUEST, max(_BLOCK, self.cache_bytes // 8))
-        return [ByteRange(s, min(most, r.stop - s)) for r in found for s in range(r.start, r.stop, most)]
+        most = min(_REQUEST, max(BLOCK, self.cache_bytes // 8))
+        return spread(found, most)
 
     def _read_on_demand(self, start: int, stop: int) -> None:
         """Fetch in the calling thread; never more than the range of one source that ``start`` lies in."""
         segment = self._virtual.segment(start)
         assert segment is not None
         self.misses += 1
-        near = max(segment.start, start // _BLOCK * _BLOCK)
-        self._readahead = min(self._readahead * 2, _READAHEAD) if near == self._last_demand else _BLOCK
-        end = max(stop, near + self._readahead) if segment.length > _READAHEAD else segment.start + segment.length
-        begin = near if segment.length > _READAHEAD else segment.start
-        end = min(end, segment.start + segment.length)
-        self._last_demand = end
+        begin, end = segment.start, segment.start + segment.length
+        if segment.length > _WHOLE:
+            begin = max(begin, start // BLOCK * BLOCK)
+            length = self._windows.length(start, self._find)
+            end = min(end, max(stop, begin + length))
+            self._windows.ended(end, length)
         self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])

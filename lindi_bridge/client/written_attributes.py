@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 from h5py import h5a, h5p, h5s, h5t
 
 from lindi_bridge.client.written_types import described_dtype, stored_type
-from lindi_bridge.client.written_values import ReferenceMaker, array_of, infer_attribute
+from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
 
 __all__ = ["ANNOTATION_NAMES", "Attribute", "attribute_order", "attributes_of", "inferred_attribute", "write_attribute"]
@@ -52,7 +54,7 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
     if not isinstance(typed, dict) or not all(isinstance(t, dict) for t in typed.values()):
         raise MalformedError("its annotation has damaged attributes")
     names = [name for name in plain if name not in ANNOTATION_NAMES or name in typed]
-    names += [name for name, t in typed.items() if name not in plain and ("value" in t or t.get("shape", ()) is None)]
+    names += [name for name, t in typed.items() if name not in plain and _has_value(t)]
     order = annotation.get("attributes_in_order")
     if isinstance(order, list):
         position = {name: k for k, name in enumerate(order) if isinstance(name, str)}
@@ -67,6 +69,12 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
             if own is None:
                 yield inferred_attribute(name, plain[name])
                 continue
+            # Names of annotations say something else in .zattrs.
+            if name in plain and name not in ANNOTATION_NAMES and _has_value(own):
+                if not edited:
+                    raise MalformedError("its annotation has a value of it, and .zattrs have one too")
+                yield inferred_attribute(name, plain[name])
+                continue
             try:
                 yield _typed(name, own, plain.get(name))
             except MalformedError:
@@ -77,9 +85,14 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
             raise MalformedError(f"attribute {name[:100]!r}: {error}") from None
 
 
+def _has_value(typed: Mapping[str, Any]) -> bool:
+    """Whether an annotation says an attribute without ``.zattrs``."""
+    return "value" in typed or typed.get("shape", ()) is None
+
+
 def inferred_attribute(name: str, value: Any) -> Attribute:
     """An attribute of which only its JSON is known."""
-    dtype, shape, items = infer_attribute(value)
+    dtype, shape, items = _infer(value)
     return Attribute(name, dtype, h5t.py_create(dtype, logical=True), shape, items)
 
 
@@ -133,3 +146,67 @@ def write_attribute(obj: Any, attribute: Attribute, reference: ReferenceMaker) -
         raise type(error)(f"attribute {attribute.name[:100]!r}: {error}") from None
     except (OSError, ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise MalformedError(f"attribute {attribute.name[:100]!r} cannot be written: {error}") from None
+
+
+# -- attributes without a type ------------------------------------------------------------------------------------
+
+
+def _infer(value: Any) -> tuple[np.dtype[Any], tuple[int, ...] | None, list[Any]]:
+    """Dtype, shape and elements of an attribute of which only its JSON is known, as h5py would write it.
+
+    Integers are 64 bits wide, floats doubles, strings of variable length; lists whose members have one type are arrays.
+    ``"NaN"`` and the infinities are numbers, as LINDI writes them. Null is an empty attribute. Anything else has no
+    HDF5 type, and is kept as its JSON text.
+    """
+    if value is None:
+        return np.dtype("f8"), None, []
+    flat, shape = _regular(value)
+    dtype = _common_dtype(flat) if flat is not None else None
+    if dtype is None:
+        return h5py.string_dtype(), (), [json.dumps(value)]
+    assert flat is not None
+    return dtype, shape, flat
+
+
+def _regular(value: Any) -> tuple[list[Any] | None, tuple[int, ...]]:
+    """The elements and the shape of nested lists; None if they are ragged."""
+    shape: list[int] = []
+    flat = [value]
+    while flat and isinstance(flat[0], list):
+        lengths = {len(item) if isinstance(item, list) else -1 for item in flat}
+        if len(lengths) > 1 or len(shape) == 32:
+            return None, ()
+        shape.append(lengths.pop())
+        flat = [inner for item in flat for inner in item]
+    if any(isinstance(item, list) for item in flat):
+        return None, ()
+    return flat, tuple(shape)
+
+
+def _common_dtype(flat: list[Any]) -> np.dtype[Any] | None:
+    if not flat:
+        return np.dtype("f8")
+    if all(isinstance(item, bool) for item in flat):
+        return np.dtype(np.bool_)
+    if all(type(item) is int for item in flat):
+        if min(flat) >= -(1 << 63) and max(flat) < 1 << 63:
+            return np.dtype("i8")
+        return np.dtype("u8") if min(flat) >= 0 and max(flat) < 1 << 64 else None
+    if all(_is_double(item) for item in flat):
+        return np.dtype("f8")
+    if all(isinstance(item, str) for item in flat):
+        text: np.dtype[Any] = h5py.string_dtype()
+        return None if any("\0" in item for item in flat) else text
+    if all(isinstance(item, dict) and isinstance(item.get("_REFERENCE"), dict) for item in flat):
+        regions = ["selection" in item["_REFERENCE"] for item in flat]
+        if all(regions) or not any(regions):
+            reference: np.dtype[Any] = h5py.regionref_dtype if regions[0] else h5py.ref_dtype
+            return reference
+    return None
+
+
+def _is_double(item: Any) -> bool:
+    """Whether a double holds a member of an attribute, and all of it."""
+    if type(item) is int:
+        return abs(item) <= 1 << 53
+    return type(item) is float or (isinstance(item, str) and item in SPECIAL)

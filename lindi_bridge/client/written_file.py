@@ -19,7 +19,10 @@ from lindi_bridge.client.written_attributes import (
     write_attribute,
 )
 from lindi_bridge.client.written_chunks import ChunkWriter
-from lindi_bridge.client.written_datasets import PlannedDataset, plan_dataset
+from lindi_bridge.client.written_datasets import PlannedDataset
+from lindi_bridge.client.written_objects import is_object
+from lindi_bridge.client.written_order import creation_order
+from lindi_bridge.client.written_plan import plan_dataset
 from lindi_bridge.client.written_types import type_from_text
 from lindi_bridge.client.written_values import MissingTargetError, ReferenceMaker
 from lindi_bridge.document.problems import Faults, MalformedError
@@ -130,6 +133,8 @@ class WrittenFile:
                 if not self._edited or not annotation:
                     raise
                 planned = plan_dataset(path, node, {})
+            if planned.refusal is not None and node.external is None and node.refusal is None:
+                self.problems.append(Problem(path, "unreadable", planned.refusal))
             order = planned.layout.attribute_order | attribute_order(self._attributes[path])
             planned.layout = replace(planned.layout, attribute_order=order)
             self._planned[path] = planned
@@ -163,38 +168,35 @@ class WrittenFile:
         self.root = h5g.open(self.file_id, b"/")
 
     def _create_objects(self) -> None:
-        self._create_committed("/")
+        order = creation_order(self._tree, self._annotations)
         # A second name may stand before the object itself, in a document that was put together another way.
-        order = list(self._tree.nodes)
         place = {path: k for k, path in enumerate(order)}
         early = {path: None for path in order if self._is_before(path, place)}
         for path in [*(path for path in order if path not in early), *early]:
-            node = self._tree.nodes[path]
-            if path == "/":
-                continue
             with self._faults.at(path):
                 try:
-                    self._create(path, node)
+                    self._create(path)
                 except _FAILURES as error:
                     if isinstance(error, MalformedError):
                         raise
                     raise MalformedError(f"libhdf5 cannot create it: {error}") from None
-        for path, annotation in self._annotations.items():
-            link = annotation.get("external_link")
-            if isinstance(link, list) and path not in self._tree.nodes and _parent(path) in self._tree.nodes:
-                with self._faults.at(path):
-                    self._create_external_link(path, link)
 
     def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
         """Whether a node is a second name of an object that comes after it."""
-        node = self._tree.nodes[path]
+        node = self._tree.nodes.get(path)
         if not isinstance(node, SoftLinkNode) or self._annotations.get(path, {}).get("hard") is not True:
             return False
         return place.get(node.target, -1) > place[path]
 
-    def _create(self, path: str, node: Any) -> None:
-        name = _encoded(path)
-        if isinstance(node, GroupNode):
+    def _create(self, path: str) -> None:
+        name, node = _encoded(path), self._tree.nodes.get(path)
+        if node is None:
+            annotation = self._annotations[path]
+            if "committed" in annotation:
+                self._commit(path, annotation)
+            else:
+                self._create_external_link(path, annotation["external_link"])
+        elif isinstance(node, GroupNode):
             create = h5p.create(h5p.GROUP_CREATE)
             links, attributes = self._group_order(path)
             if links:
@@ -202,7 +204,6 @@ class WrittenFile:
             if attributes:
                 create.set_attr_creation_order(attributes)
             h5g.create(self.file_id, name, self._links_for(path), create)
-            self._create_committed(path)
         elif isinstance(node, SoftLinkNode):
             self._create_link(path, node)
         else:
@@ -239,14 +240,9 @@ class WrittenFile:
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
-    def _create_committed(self, parent: str) -> None:
-        """Committed datatypes of a group, which only annotations know."""
-        for path, annotation in self._annotations.items():
-            if "committed" in annotation and path not in self._tree.nodes and _parent(path) == parent:
-                with self._faults.at(path):
-                    self._commit(path, annotation)
-
     def _commit(self, path: str, annotation: Mapping[str, Any]) -> None:
+        if path in self._attributes:
+            return  # a dataset had need of it before
         try:
             type_from_text(annotation["committed"]).commit(self.file_id, _encoded(path), self._links_for(path))
         except _FAILURES as error:
@@ -258,6 +254,8 @@ class WrittenFile:
         if not isinstance(name, str):
             return None
         try:
+            if name not in self._tree.nodes and "committed" in self._annotations.get(name, ()):
+                self._commit(name, self._annotations[name])
             return h5t.open(self.file_id, _encoded(name))
         except _FAILURES:
             return None
@@ -292,7 +290,7 @@ class WrittenFile:
         try:
             if planned.refusal is not None:
                 self.chunks.refuse(planned, dataset)
-            elif planned.node.dtype in ("|O", "O", "|O8"):
+            elif is_object(planned.node):
                 self._write_objects(planned, dataset, reference)
             elif planned.layout.chunks is not None:
                 self.chunks.write(planned, dataset)
@@ -330,10 +328,6 @@ class WrittenFile:
                 "give h5py the file object from lindi_bridge.hdf5_file"
             )
             self.waiting[self.addresses[path]] = (planned, root)
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
 
 
 def _encoded(path: str) -> bytes:

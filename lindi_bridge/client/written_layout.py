@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import h5py
 import numpy as np
 from h5py import h5p, h5s, h5z
 
 from lindi_bridge.client.codecs import Filter
+from lindi_bridge.client.written_fill import fill_value_of
 from lindi_bridge.client.written_types import plain_dtype
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.nodes import ArrayNode
@@ -72,13 +70,13 @@ def choose_layout(
         The annotation contradicts the array.
     """
     maxshape = _maxshape(annotation.get("maxshape"), shape)
-    fill = _fill_value(node, dtype)
+    fill = fill_value_of(node, dtype)
     filters = _annotated_filters(annotation.get("filters", []))
     order = annotation.get("attribute_order", 0)
     common = Layout(
         maxshape=maxshape,
         fill_value=fill,
-        never_filled=annotation.get("fill_time") == "never",
+        never_filled=_is_never_filled(node, annotation, fill),
         attribute_order=order if type(order) is int else 0,
     )
     kind = annotation.get("layout")
@@ -97,7 +95,16 @@ def choose_layout(
             return common
         if kind is not None:
             raise MalformedError("its annotation says that it is contiguous, but its references are not")
-    return replace(common, chunks=tuple(max(1, n) for n in node.chunks))
+    chunks = tuple(max(1, n) for n in node.chunks)
+    if maxshape is None and any(chunk > length for chunk, length in zip(chunks, shape, strict=True)):
+        # HDF5 has chunks larger than the array only where the array may grow.
+        maxshape = tuple(max(chunk, length) for chunk, length in zip(chunks, shape, strict=True))
+    return replace(common, chunks=chunks, maxshape=maxshape)
+
+
+def _is_never_filled(node: ArrayNode, annotation: Mapping[str, Any], fill: np.ndarray[Any, Any] | None) -> bool:
+    """Whether what was never written is zeros; not where the fill value has been edited since."""
+    return annotation.get("fill_time") == "never" and (fill is None or node.fill_value == annotation.get("fill_value"))
 
 
 def _is_contiguous(node: ArrayNode, dtype: np.dtype[Any], said: bool) -> bool:
@@ -186,37 +193,3 @@ def set_filters(create: h5p.PropDCID, filters: Sequence[WrittenFilter]) -> None:
             create.set_filter(number, optional, values[3:])
         else:
             create.set_filter(number, optional, values)
-
-
-# -- fill values ------------------------------------------------------------------------------------------------------
-
-_SPECIAL: dict[Any, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def _fill_value(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """The fill value of ``.zarray`` where it is another than zero (Zarr specification v2, "Fill value encoding")."""
-    value = node.fill_value
-    if isinstance(value, str) and value and h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
-        return np.array(value, dtype)
-    if value is None or dtype.hasobject:
-        return None
-    try:
-        if dtype.names or dtype.subdtype is not None:
-            raw = b"" if value == 0 else base64.b64decode(value, validate=True)
-            if raw.strip(b"\0") and (len(raw) != dtype.itemsize or dtype.subdtype is not None):
-                raise ValueError("it is not as long as an element, or the elements are arrays")
-            value = np.frombuffer(raw.ljust(dtype.itemsize, b"\0"), dtype)[0] if dtype.names else 0
-        elif dtype.kind == "c":
-            real, imaginary = value if isinstance(value, list) else (value, 0)
-            value = complex(*(float(_SPECIAL[v] if isinstance(v, str) else v) for v in (real, imaginary)))
-        elif dtype.kind == "f":
-            value = float(_SPECIAL.get(value, value) if isinstance(value, str) else value)
-        elif dtype.kind in "SV":
-            raw = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
-            value = np.frombuffer(raw[: dtype.itemsize].ljust(dtype.itemsize, b"\0"), dtype)[0]
-        elif dtype.kind in "mM":
-            value = np.int64(value).view(np.dtype(dtype.str))
-        filled = np.asarray(value).astype(dtype) if dtype.kind in "SV" else np.array(value, dtype)
-    except (TypeError, ValueError, KeyError, OverflowError, binascii.Error) as error:
-        raise MalformedError(f"the fill value {str(node.fill_value)[:60]} does not fit the type: {error}") from None
-    return filled if filled.tobytes().strip(b"\0") else None

@@ -13,6 +13,7 @@ import numpy as np
 from h5py import h5t
 
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.indexer.dtypes import describe_dtype
 
 __all__ = ["described_dtype", "plain_dtype", "stored_type", "type_from_text"]
 
@@ -113,7 +114,8 @@ def stored_type(annotation: Mapping[str, Any], dtype: np.dtype[Any]) -> h5t.Type
     if "type" in annotation:
         found = type_from_text(annotation["type"])
         try:
-            same = found.dtype == dtype
+            # numpy's own comparison knows nothing of what elements of variable length, references and enums are.
+            same = describe_dtype(found.dtype) == describe_dtype(dtype)
         except TypeError:
             same = False
         if not same:

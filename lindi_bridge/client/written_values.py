@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,9 +14,10 @@ from h5py import h5r, h5s
 
 from lindi_bridge.document.problems import MalformedError
 
-__all__ = ["MissingTargetError", "ReferenceMaker", "array_of", "infer_attribute"]
+__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of"]
 
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON has no word for, as LINDI writes them."""
 
 
 class MissingTargetError(MalformedError):
@@ -71,6 +71,7 @@ def _select(space: h5s.SpaceID, selection: Any) -> None:
     elif isinstance(selection, dict) and "points" in selection:
         space.select_elements(np.array(selection["points"], np.uint64))
     elif isinstance(selection, dict) and "blocks" in selection:
+        space.select_none()
         for number, (first, last) in enumerate(selection["blocks"]):
             block = tuple(b - a + 1 for a, b in zip(first, last, strict=True))
             ones = (1,) * len(first)
@@ -161,16 +162,24 @@ def _number(value: Any, dtype: np.dtype[Any]) -> Any:
             raise MalformedError(f"the value {str(value)[:60]} where an integer belongs")
         return dtype.type(int(value))
     if dtype.kind == "f":
-        return dtype.type(_real(value))
+        return _float(_real(value), dtype)
     raise MalformedError(f"the value {str(value)[:60]} does not fit the type {dtype}")
 
 
 def _real(value: Any) -> float:
     if isinstance(value, str):
-        return _SPECIAL[value]
+        return SPECIAL[value]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     raise MalformedError(f"the value {str(value)[:60]} where a number belongs")
+
+
+def _float(value: float, dtype: np.dtype[Any]) -> Any:
+    with np.errstate(over="ignore"):
+        found = dtype.type(value)
+    if np.isinf(found) and not math.isinf(value):
+        raise MalformedError(f"the number {value}, which the type {dtype} does not have")
+    return found
 
 
 def _flatten(value: Any, depth: int) -> list[Any]:
@@ -182,60 +191,3 @@ def _flatten(value: Any, depth: int) -> list[Any]:
             raise MalformedError("nested lists of different depths")
         value = [inner for item in value for inner in item]
     return value  # type: ignore[no-any-return]
-
-
-# -- attributes without a type --------------------------------------------------------------------------------------
-
-
-def infer_attribute(value: Any) -> tuple[np.dtype[Any], tuple[int, ...] | None, list[Any]]:
-    """Dtype, shape and elements of an attribute of which only its JSON is known, as h5py would write it.
-
-    Integers are 64 bits wide, floats doubles, strings of variable length; lists whose members have one type are arrays.
-    ``"NaN"`` and the infinities are numbers, as LINDI writes them. Null is an empty attribute. Anything else has no
-    HDF5 type, and is kept as its JSON text.
-    """
-    if value is None:
-        return np.dtype("f8"), None, []
-    flat, shape = _regular(value)
-    dtype = _common_dtype(flat) if flat is not None else None
-    if dtype is None:
-        return h5py.string_dtype(), (), [json.dumps(value)]
-    assert flat is not None
-    return dtype, shape, flat
-
-
-def _regular(value: Any) -> tuple[list[Any] | None, tuple[int, ...]]:
-    """The elements and the shape of nested lists; None if they are ragged."""
-    shape: list[int] = []
-    flat = [value]
-    while flat and isinstance(flat[0], list):
-        lengths = {len(item) if isinstance(item, list) else -1 for item in flat}
-        if len(lengths) > 1 or len(shape) == 32:
-            return None, ()
-        shape.append(lengths.pop())
-        flat = [inner for item in flat for inner in item]
-    if any(isinstance(item, list) for item in flat):
-        return None, ()
-    return flat, tuple(shape)
-
-
-def _common_dtype(flat: list[Any]) -> np.dtype[Any] | None:
-    if not flat:
-        return np.dtype("f8")
-    if all(isinstance(item, bool) for item in flat):
-        return np.dtype(np.bool_)
-    if all(type(item) is int for item in flat):
-        if min(flat) >= -(1 << 63) and max(flat) < 1 << 63:
-            return np.dtype("i8")
-        return np.dtype("u8") if min(flat) >= 0 and max(flat) < 1 << 64 else None
-    if all(type(item) in (int, float) or (isinstance(item, str) and item in _SPECIAL) for item in flat):
-        return np.dtype("f8")
-    if all(isinstance(item, str) for item in flat):
-        text: np.dtype[Any] = h5py.string_dtype()
-        return None if any("\0" in item for item in flat) else text
-    if all(isinstance(item, dict) and isinstance(item.get("_REFERENCE"), dict) for item in flat):
-        regions = ["selection" in item["_REFERENCE"] for item in flat]
-        if all(regions) or not any(regions):
-            reference: np.dtype[Any] = h5py.regionref_dtype if regions[0] else h5py.ref_dtype
-            return reference
-    return None

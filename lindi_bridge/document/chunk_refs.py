@@ -146,19 +146,25 @@ def _coordinates(key: str, metadata: ArrayMetadata, grid: tuple[int, ...]) -> tu
     """Grid coordinates of a chunk key (Zarr v2, "Chunks"; v3, "Chunk key encoding")."""
     rank = len(grid)
     if not metadata.shape:
-        if key in ("0", "c"):
+        only = "c" if metadata.prefix else "0"
+        if key == only:
             return (0,)
-        raise MalformedError(f"chunk {key[:50]}: an array without axes has the one chunk 0")
+        raise MalformedError(f"chunk {key[:50]}: an array without axes has the one chunk {only}")
     if not key.startswith(metadata.prefix):
         raise MalformedError(f"chunk {key[:50]}: the key does not begin with {metadata.prefix!r}")
     parts = key[len(metadata.prefix) :].split(metadata.separator)
-    if len(parts) != rank or not all(p.isascii() and p.isdigit() and len(p) <= _MOST_DIGITS for p in parts):
+    if len(parts) != rank or not all(map(_is_number, parts)):
         raise MalformedError(f"chunk {key[:50]}: the key is not {rank} numbers between {metadata.separator!r}")
     position = tuple(map(int, parts))
     for number, count in zip(position, grid, strict=True):
         if number >= count:
             raise MalformedError(f"chunk {key[:50]}: it lies outside the array, which has {grid} chunks")
     return position
+
+
+def _is_number(text: str) -> bool:
+    """Whether it is a number as Zarr writes it: "00" is no other name of the chunk 0."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and (text == "0" or text[0] != "0")
 
 
 def _inline_bytes(key: str, text: str) -> bytes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lindi_bridge.client.plan import read_plan
 from lindi_bridge.client.slabs import Ahead
-from lindi_bridge.elements.compressed import CompressedMatrix
+from lindi_bridge.elements.compressed import CompressedMatrix, native
 
 __all__ = ["WholeReadWarning", "read_across"]
 
@@ -89,7 +89,7 @@ def _assemble(
     from scipy import sparse
 
     parts = (
-        np.concatenate(data) if data else np.empty(0, matrix.data.dtype),
+        native(np.concatenate(data) if data else np.empty(0, matrix.data.dtype)),
         np.concatenate(indices) if indices else np.empty(0, np.int64),
         np.concatenate([[0], np.cumsum(counts)]),
     )

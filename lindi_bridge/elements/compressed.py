@@ -16,8 +16,9 @@ from lindi_bridge.client.plan import read_plans
 from lindi_bridge.client.wrapping import is_ours
 from lindi_bridge.elements.encoding import text_attribute
 from lindi_bridge.errors import ElementError
+from lindi_bridge.store.origin import hdf5_object
 
-__all__ = ["CompressedMatrix", "open_compressed"]
+__all__ = ["CompressedMatrix", "native", "open_compressed"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class CompressedMatrix:
         from scipy import sparse
 
         self.check_indices(indices)
-        parts = (data, indices, indptr)
+        parts = (native(data), indices, indptr)
         if self.axis == 0:
             return sparse.csr_matrix(parts, shape=(count, self.minor))
         return sparse.csc_matrix(parts, shape=(self.minor, count))
@@ -82,13 +83,19 @@ class CompressedMatrix:
             raise ElementError(f"{self.name}: damaged: indptr descends or points outside the {len(self.data)} values")
 
 
+def native(values: Any) -> Any:
+    """Values in the machine's byte order; scipy takes the other one, and fails later."""
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
 def open_compressed(elem: Any) -> CompressedMatrix:
     """Look at a group that holds a sparse matrix; reads its attributes only.
 
     Parameters
     ----------
     elem : Group
-        Ours; or what has one as ``group``, as a backed matrix of anndata.
+        Ours, or one of :func:`lindi_bridge.open_zarr`; or what has such a one as ``group``, as a backed matrix of
+        anndata.
 
     Raises
     ------
@@ -97,7 +104,9 @@ def open_compressed(elem: Any) -> CompressedMatrix:
     ElementError
         No sparse matrix, or one that contradicts itself.
     """
-    group = elem if is_ours(elem) else getattr(elem, "group", elem)
+    group = hdf5_object(elem)
+    if not is_ours(group):
+        group = hdf5_object(getattr(elem, "group", elem))
     if not is_ours(group):
         raise TypeError(f"{type(elem).__name__}: a group of a file from lindi_bridge.open is needed")
     name = f"{group._file_object.address}: {group.name}"

@@ -18,6 +18,7 @@ from lindi_bridge.elements.encoding import UNTAGGED, Encoding, encoding_of, infe
 from lindi_bridge.elements.keys import unescape_key
 from lindi_bridge.elements.registration import register_types
 from lindi_bridge.errors import ElementError, MissingDependencyError
+from lindi_bridge.store.origin import hdf5_object
 
 __all__ = ["read_elem", "require_anndata"]
 
@@ -36,7 +37,8 @@ def read_elem(obj: Any) -> Any:
     Parameters
     ----------
     obj : File, Group or Dataset
-        From a file opened with :func:`lindi_bridge.open`: ``f["obs"]``, ``f["uns/pca"]``, ``f`` itself.
+        From a file opened with :func:`lindi_bridge.open`: ``f["obs"]``, ``f["uns/pca"]``, ``f`` itself; or a group or
+        array of :func:`lindi_bridge.open_zarr`, which stands for the HDF5 object that it shows.
 
     Returns
     -------
@@ -57,6 +59,7 @@ def read_elem(obj: Any) -> Any:
         anndata is not installed.
     """
     require_anndata()
+    obj = hdf5_object(obj)
     if not is_ours(obj):
         raise TypeError(f"{type(obj).__name__}: read_elem takes an object of a file from lindi_bridge.open")
     found = contents([obj])

@@ -12,6 +12,7 @@ import h5py
 from lindi_bridge.client.file import File
 from lindi_bridge.client.prefetch import contents, prefetch
 from lindi_bridge.client.rebuild import complete
+from lindi_bridge.elements.backing import keep_backing_file
 from lindi_bridge.elements.elem import read_elem, require_anndata
 from lindi_bridge.elements.encoding import encoding_of
 from lindi_bridge.elements.registration import register_types
@@ -139,8 +140,7 @@ def _read_backed(file: Any, reopen: Callable[[], Any] | None) -> Any:
         elements.update({name: read_elem(file[name]) for name in names})
         elements["raw"] = {name: read_elem(raw[name]) for name in raw_names}
     adata = anndata.AnnData(**elements)
-    if reopen is not None:
-        _keep_reopening(adata, reopen)
+    keep_backing_file(adata, reopen)
     return adata
 
 
@@ -157,24 +157,3 @@ def _read_old_annotations(file: Any) -> dict[str, Any]:
     elements["raw"] = {} if old.raw is None else {"var": old.raw.var, "varm": dict(old.raw.varm)}
     old.file.close()
     return elements
-
-
-def _keep_reopening(adata: Any, reopen: Callable[[], Any]) -> None:
-    """Have a closed file opened again when it is needed, as anndata does with a path.
-
-    ``to_memory`` of anndata 0.12 closes the backing file, and the next access would open ``filename`` with h5py.
-    """
-    known = type(adata.file)
-
-    class Manager(known):  # type: ignore[misc, valid-type]
-        """anndata's manager of the backing file, opening it as it was opened before."""
-
-        def open(self, *args: Any, **options: Any) -> None:
-            """Open the file again."""
-            if args or options:
-                super().open(*args, **options)
-            else:
-                self._file = reopen()
-
-    Manager.__name__ = Manager.__qualname__ = known.__name__
-    adata.file.__class__ = Manager

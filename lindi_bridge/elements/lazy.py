@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from lindi_bridge.errors import MissingDependencyError
+from lindi_bridge.errors import ElementError, LindiBridgeError, MissingDependencyError
 from lindi_bridge.store.group import open_group
+from lindi_bridge.store.origin import hdf5_object
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -30,6 +31,8 @@ def read_lazily(name: Any, *, load_annotation_index: bool = True, stacklevel: in
 
     Raises
     ------
+    ElementError
+        Not an AnnData file, or one of anndata 0.7 or older, which anndata does not read lazily.
     MissingDependencyError
         anndata, dask or xarray is not installed.
     """
@@ -43,6 +46,13 @@ def read_lazily(name: Any, *, load_annotation_index: bool = True, stacklevel: in
     group = open_group(name, stacklevel=stacklevel + 1, **options)
     try:
         return read_lazy(group, load_annotation_index=load_annotation_index)
-    except BaseException:
+    except BaseException as error:
+        address = hdf5_object(group)._file_object.address
         group.store.close()
+        is_ours = isinstance(error, LindiBridgeError) or not isinstance(error, Exception)
+        if "encoding-type" not in group.attrs and not is_ours:
+            raise ElementError(
+                f"{address}: not an AnnData file, or one written by anndata 0.7 or older, which anndata does not read "
+                f"lazily ({error}); use lindi_bridge.read_h5ad"
+            ) from error
         raise

@@ -43,7 +43,8 @@ def sparse_rows(elem: Any, rows: Any) -> Any:
     Returns
     -------
     scipy.sparse.csr_matrix or csc_matrix
-        As the matrix is stored, of the stored type; ``(number of rows, columns of the matrix)``.
+        As the matrix is stored, of the stored type, in the machine's byte order:
+        ``(number of rows, columns of the matrix)``.
 
     Raises
     ------
@@ -77,7 +78,8 @@ def sparse_columns(elem: Any, columns: Any) -> Any:
     Returns
     -------
     scipy.sparse.csr_matrix or csc_matrix
-        As the matrix is stored, of the stored type; ``(rows of the matrix, number of columns)``.
+        As the matrix is stored, of the stored type, in the machine's byte order:
+        ``(rows of the matrix, number of columns)``.
 
     Raises
     ------

@@ -15,22 +15,21 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 from lindi_bridge.errors import ReadOnlyError, SourceError
+from lindi_bridge.hdf5.demand import BLOCK, DemandWindows
 from lindi_bridge.hdf5.exit import close_at_exit
 from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
-from lindi_bridge.ranges import ByteRange, RangeReader, coalesce
+from lindi_bridge.hdf5.requests import requests_for
+from lindi_bridge.hdf5.under_way import UnderWay, without
+from lindi_bridge.ranges import ByteRange, CachedReader, FileObjectReader, LocalReader, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 
 __all__ = ["EndOfFileError", "HDF5File", "refuse_source_error"]
 
 _GAP = 64 * 1024
-_WIDEST_GAP = 128 * 1024
 _REQUEST = 8 * 1024 * 1024
-_BLOCK = 64 * 1024
-_READAHEAD = 4 * 1024 * 1024
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
 
@@ -95,9 +94,9 @@ class HDF5File(io.RawIOBase):
         self._demand = ExtentCache(cache_bytes // 4)
         # Serialises ensure() only. readinto() never takes it.
         self._ahead_lock = threading.Lock()
+        self._under_way = UnderWay()
         _open_files.add(self)
-        self._readahead = _BLOCK
-        self._last_demand = -1
+        self._windows = DemandWindows()
         self._recorder: list[tuple[int, int]] | None = None
         self._probed: Container[int] = ()
 
@@ -205,12 +204,17 @@ class HDF5File(io.RawIOBase):
 
     def close(self) -> None:
         """Drop the cache and close the reader's connections."""
-        if not self.closed:
-            self._ahead.clear()
-            self._demand.clear()
-            self._recent = (0, 0, memoryview(b""))
-            self.reader.close()
+        was_closed = self.closed
         super().close()
+        if not was_closed:
+            self._under_way.close()
+            self._release()
+
+    def _release(self) -> None:
+        self._ahead.clear()
+        self._demand.clear()
+        self._recent = (0, 0, memoryview(b""))
+        self.reader.close()
 
     def _refuse_closed(self) -> None:
         if self.closed:
@@ -229,22 +233,47 @@ class HDF5File(io.RawIOBase):
         """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
         self._check_source(lambda ranges: [self.reader.read_locked(*r) for r in ranges])
         self.misses += 1
-        near = start // _BLOCK * _BLOCK
-        self._readahead = min(self._readahead * 2, _READAHEAD) if near == self._last_demand else _BLOCK
-        begin = near
-        end = min(self.size, max(-(-stop // _BLOCK) * _BLOCK, near + self._readahead))
-        self._last_demand = end
+        begin = start // BLOCK * BLOCK
+        length = self._windows.length(start, self._find)
+        end = min(self.size, max(-(-stop // BLOCK) * BLOCK, begin + length))
         # Whatever lies in between is known already: the block is cut to the hole.
         following = [n for c in (self._metadata, self._ahead, self._demand) if (n := c.next_start(start)) is not None]
         end = min([end, *following])
+        self._windows.ended(end, length)
         while begin < start and (found := self._find(begin)) is not None:
             begin = min(start, begin + len(found))
         self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])
 
     def _check_source(self, read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
-        if self._verify is not None:
-            self._verify(read)
+        verify = self._verify
+        if verify is not None:
+            verify(read)
             self._verify = None
+
+    def find(self, address: int) -> memoryview | None:
+        """The bytes in memory from ``address`` on, as far as they lie in one piece; None if it is not in memory."""
+        first, end, data = self._recent
+        return data[address - first :] if first <= address < end else self._find(address)
+
+    def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
+        """Fill buffers of bytes from a file or a cache on this machine, past the memory.
+
+        Parameters
+        ----------
+        runs : sequence of (int, memoryview)
+            Addresses, and where the bytes from there on go.
+
+        Returns
+        -------
+        bool
+            False if they have to be fetched, or libhdf5 has to be asked; then the buffers hold anything.
+        """
+        if h5py_lock_is_held() or not isinstance(self.reader, LocalReader | CachedReader):
+            return False
+        if any(start + len(view) > self.size for start, view in runs):
+            return False
+        self._check_source(self.reader.read_ranges)
+        return self.reader.read_into(runs)
 
     def holds(self, wanted: ByteRange) -> bool:
         """Whether all bytes of a range are in memory."""
@@ -285,12 +314,8 @@ class HDF5File(io.RawIOBase):
             What will be read. What lies outside the file is left out.
         page : int
             Bytes. Ranges are rounded to multiples of this.
-        gap : int
-            Bytes. Holes up to this long are read through to save a request.
-        waste : float
-            What may be read in holes in all, as a share of what is wanted.
-        crowd : int
-            Number of requests beyond which wider holes are read through as well, the narrowest first.
+        gap, waste, crowd
+            See :func:`~lindi_bridge.hdf5.requests.requests_for`.
         """
         inside = [
             ByteRange(begin := s // page * page, min(-(-(s + n) // page) * page, self.size) - begin)
@@ -299,16 +324,9 @@ class HDF5File(io.RawIOBase):
         ]
         caches = (self._metadata, self._ahead, self._demand)
         missing = missing_ranges(coalesce(inside, gap=0, waste=0, limit=1 << 62), caches)
-        wanted = sum(r.length for r in missing)
         # Pieces of a small cache must be small, or dropping one drops too much.
-        most = min(_REQUEST, max(_BLOCK, self.cache_bytes // 8))
-        merged = coalesce(missing, gap=gap, waste=max(int(wanted * waste), gap // 2), limit=most)
-        if len(merged) > crowd:
-            holes = sorted(right.start - left.stop for left, right in pairwise(merged))
-            wider = min(holes[len(merged) - crowd - 1], _WIDEST_GAP)
-            merged = coalesce(missing, gap=wider, waste=1 << 62, limit=most)
-        starts = [(start, r.stop) for r in merged for start in range(r.start, r.stop, most)]
-        return [ByteRange(start, min(most, stop - start)) for start, stop in starts]
+        most = min(_REQUEST, max(BLOCK, self.cache_bytes // 8))
+        return requests_for(missing, gap=gap, waste=waste, crowd=crowd, most=most)
 
     def fetch(self, requests: Sequence[ByteRange]) -> None:
         """Make requests in one concurrent wave and keep the answers; does nothing while h5py's lock is held."""
@@ -318,6 +336,8 @@ class HDF5File(io.RawIOBase):
         answers = self.reader.read_ranges(requests)
         with self._ahead_lock:
             self._ahead.add((r.start, data) for r, data in zip(requests, answers, strict=True))
+        if self.closed:  # while they were on their way
+            self._release()
 
     def ensure(self, ranges: Iterable[ByteRange]) -> None:
         """Fetch ranges ahead, in one concurrent wave; a hint that is ignored while h5py's lock is held.
@@ -326,9 +346,39 @@ class HDF5File(io.RawIOBase):
         ----------
         ranges : iterable of ByteRange
             What will be read. Parts that are held already are not asked for; what lies outside the file is left out.
+            Parts that are under way (:meth:`fetch_later`) are waited for, and asked for if they do not come.
         """
-        if not h5py_lock_is_held():
-            self.fetch(self.missing(ranges))
+        if h5py_lock_is_held():
+            return
+        wanted = list(ranges)
+        try:
+            under_way = self._under_way.overlapping(wanted)
+            if under_way:
+                self.fetch(self.missing(without(wanted, [r for fetch in under_way for r in fetch.requests])))
+                self._under_way.wait(under_way)
+            self.fetch(self.missing(wanted))
+        except KeyboardInterrupt:
+            self.abandon()
+            raise
+
+    def fetch_later(self, ranges: Iterable[ByteRange]) -> None:
+        """Begin to fetch ranges in another thread; a hint that is ignored while h5py's lock is held.
+
+        Its errors are those of whoever reads the ranges: :meth:`ensure` asks for them again.
+
+        Parameters
+        ----------
+        ranges : iterable of ByteRange
+            What will be read after that which is read now.
+        """
+        # A file object has one position, and is read in one thread at a time anyway.
+        if not h5py_lock_is_held() and not self.closed and not isinstance(self.reader, FileObjectReader):
+            self._check_source(self.reader.read_ranges)
+            self._under_way.begin(ranges, self.missing, self.fetch)
+
+    def abandon(self) -> None:
+        """End what :meth:`fetch_later` has begun as soon as possible. Waits for nothing."""
+        self._under_way.abandon()
 
     # -- recording --------------------------------------------------------------------------------------------
 
@@ -376,6 +426,7 @@ def _renew_locks() -> None:
     """Give a forked child locks that no thread of its parent holds."""
     for file in list(_open_files):
         file._ahead_lock = threading.Lock()
+        file._under_way = UnderWay()  # the parent's threads are not here
 
 
 os.register_at_fork(after_in_child=_renew_locks)

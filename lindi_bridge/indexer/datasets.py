@@ -19,6 +19,7 @@ from lindi_bridge.indexer.dtypes import (
     has_fill_value,
     is_never_filled,
     stored_dtype,
+    without_gaps,
     zarr_dtype,
 )
 from lindi_bridge.indexer.storage import (
@@ -97,6 +98,8 @@ class DatasetIndexer:
         dtype = dataset.dtype
         shape = dataset.shape or (1,)
         string = h5py.check_string_dtype(dtype)
+        if 0 in shape and string is None:
+            return self._object_array(shape, [])
         if dtype.subdtype is not None or not self._storage.may_inline(int(np.prod(shape)) * max(16, dtype.itemsize)):
             return None
         if string is None and h5py.check_ref_dtype(dtype) is None and not dtype.names:
@@ -186,7 +189,7 @@ def _fill_of_objects(dataset: h5py.Dataset) -> JSONValue:
         except UnicodeDecodeError:
             return None
     if dtype.names and not dtype.hasobject:
-        value = np.asarray(dataset.fillvalue, dtype)
+        value = without_gaps(np.asarray(dataset.fillvalue, dtype))
         return encode_fill(value, dtype) if value.tobytes().strip(b"\0") else None
     return None
 

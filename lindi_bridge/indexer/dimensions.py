@@ -14,6 +14,7 @@ from h5py import h5d, h5ds
 
 from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
+from lindi_bridge.indexer.attribute import attribute_or_none
 
 __all__ = ["MACHINERY", "dimension_names", "dimension_number", "is_only_a_dimension", "is_scale"]
 
@@ -93,11 +94,10 @@ def dimension_names(
 
 
 def _numbers(dataset: h5d.DatasetID, name: str) -> list[int]:
-    attributes = h5py.AttributeManager(h5py.HLObject(dataset))
+    value = attribute_or_none(h5py.AttributeManager(h5py.HLObject(dataset)), name)
     try:
-        return [int(n) for n in np.ravel(attributes.get(name, []))]
-    except _DAMAGE as error:
-        refuse_source_error(error)
+        return [] if value is None else [int(n) for n in np.ravel(value)]
+    except (TypeError, ValueError):
         return []
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "fill_value",
     "has_fill_value",
     "stored_dtype",
+    "without_gaps",
     "zarr_dtype",
 ]
 
@@ -74,6 +75,16 @@ def has_fill_value(dataset: h5py.Dataset) -> bool:
         return bool(dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED)
     except (ValueError, RuntimeError):  # what h5py makes of damage
         return True
+
+
+def without_gaps(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same values, with zeros where a compound has nothing; HDF5 leaves there whatever was in memory."""
+    out = np.zeros(values.shape, values.dtype)
+    if values.dtype.names is None:
+        out[...] = values
+    for name in values.dtype.names or ():
+        out[name] = without_gaps(values[name])
+    return out
 
 
 def encode_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:

@@ -14,6 +14,7 @@ from h5py import h5g, h5i, h5l, h5o
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
+from lindi_bridge.indexer.dtypes import contains_references
 from lindi_bridge.indexer.profile import PROFILES, Profile
 from lindi_bridge.indexer.storage import DatasetStorage, InlinePolicy, NotExpressibleError
 from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, typed_attribute
@@ -181,6 +182,12 @@ class _TreeIndexer:
         except NotExpressibleError as error:
             self._problem(path, error.kind, str(error))
             return None
+        if node.external is not None and contains_references(dataset.dtype):
+            self._problem(
+                path,
+                "datatype",
+                "references in lists or arrays, or too many to copy, which count in the HDF5 file only",
+            )
         if departure is None and not is_stored_here(obj):
             self._problem(
                 path, "virtual_dataset", "a virtual dataset over this same file: its values are kept, not its mappings"
@@ -204,6 +211,9 @@ class _TreeIndexer:
         order = [create.get_link_creation_order(), create.get_attr_creation_order()]
         if any(order):
             self._annotate(path, order=order)
+        if order[0]:  # not all members have keys, and other programs write keys in another order
+            names = [name.decode("utf-8", "surrogateescape") for name in self._names(path, group)]
+            self._annotate(path, links_in_order=names)
 
     def _attributes(self, path: str, obj: Any, in_annotation: bool = False) -> dict[str, JSONValue]:
         manager = h5py.AttributeManager(h5py.HLObject(obj))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import h5py
@@ -11,6 +12,7 @@ import numpy as np
 from h5py import h5r, h5s
 
 from lindi_bridge.hdf5.walk import header_address
+from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type
 
 __all__ = [
@@ -46,7 +48,7 @@ class ReferenceEncoder:
     def __init__(self, root: h5py.Group, path_of: Callable[[int], str | None]) -> None:
         self._root = root
         self._path_of = path_of
-        self._source_object_id = _text(root.attrs.get("object_id"))
+        self._source_object_id = _text(attribute_or_none(root.attrs, "object_id"))
 
     def __call__(self, reference: h5py.Reference) -> JSONValue:
         """Encode an object or region reference; a null reference has path null."""
@@ -62,7 +64,7 @@ class ReferenceEncoder:
         value: dict[str, JSONValue] = {
             "source": ".",
             "path": path,
-            "object_id": _text(attributes.get("object_id")),
+            "object_id": _text(attribute_or_none(attributes, "object_id")),
             "source_object_id": self._source_object_id,
         }
         if isinstance(reference, h5py.RegionReference):
@@ -104,8 +106,23 @@ def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], 
     vlen = h5py.check_vlen_dtype(dtype)
     if vlen is not None and h5py.check_string_dtype(dtype) is None:
         base = np.dtype(vlen)
-        return [encode_element(v, base, reference) for v in np.asarray(value)]
+        return [encode_element(v, base, reference) for v in _in_stored_order(np.asarray(value), base)]
     return _encode_scalar(value)
+
+
+def _in_stored_order(items: np.ndarray[Any, Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """A list of variable length with the numbers that are stored; h5py 3.16 takes foreign byte order for its own."""
+    mistaken = not base.isnative and items.dtype == base.newbyteorder("=") and _takes_foreign_order_for_native()
+    return items.view(base) if mistaken else items
+
+
+@cache
+def _takes_foreign_order_for_native() -> bool:
+    foreign = np.dtype("i2").newbyteorder()
+    with h5py.File("a", "w", driver="core", backing_store=False) as file:
+        dataset = file.create_dataset("x", (1,), h5py.vlen_dtype(foreign))
+        dataset[0] = np.ones(1, foreign)
+        return int(dataset[0][0]) != 1
 
 
 def _encode_scalar(value: Any) -> JSONValue:
@@ -118,7 +135,8 @@ def _encode_scalar(value: Any) -> JSONValue:
             return {"base64": base64.standard_b64encode(value).decode("ascii")}
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    if isinstance(value, (int, np.integer)):
+    # numpy takes lengths of time for integers.
+    if isinstance(value, (int, np.integer)) and not isinstance(value, np.timedelta64):
         return int(value)
     if isinstance(value, (float, np.floating)):
         number = float(value)

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 from h5py import h5d
 
-from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import is_stored_here
+from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.datasets import describe_dataset, string_array, type_of_elements
 from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value
 from lindi_bridge.indexer.storage import (
@@ -182,11 +182,10 @@ def _declared_fill(dataset: h5py.Dataset, dtype: np.dtype[Any]) -> JSONValue:
     """The attribute ``_FillValue`` (NetCDF Users Guide, "Attribute Conventions") as ``.zarray`` has it, or None."""
     if dtype.kind not in "iuf":
         return None
-    try:
-        value = np.asarray(dataset.attrs.get("_FillValue", []))
-    except (KeyError, OSError, ValueError, RuntimeError, TypeError) as error:
-        refuse_source_error(error)
-        return None  # listed with the attributes
+    found = attribute_or_none(dataset.attrs, "_FillValue")
+    if found is None or isinstance(found, h5py.Empty):
+        return None
+    value = np.asarray(found)
     if value.size != 1 or value.dtype.kind not in ("iu" if dtype.kind in "iu" else "iuf"):
         return None
     mark = value.reshape(()).astype(dtype)

@@ -23,7 +23,14 @@ from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 from lindi_bridge.ranges.object_store import ObjectStoreReader
 from lindi_bridge.ranges.open import open_reader
-from lindi_bridge.ranges.reader import ByteRange, RangeReader, ReaderOptions, ReadStatistics, Renew, coalesce
+from lindi_bridge.ranges.reader import (
+    ByteRange,
+    RangeReader,
+    ReaderOptions,
+    ReadStatistics,
+    Renew,
+    coalesce,
+)
 
 __all__ = [
     "ByteRange",

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lindi_bridge.ranges.cache_segment import PAGE, PART, DamagedSegmentError, Piece, Segment, read_run
+from lindi_bridge.ranges.cache_segment import PAGE, PART, DamagedSegmentError, Piece, Segment, read_run, read_run_into
+from lindi_bridge.ranges.file_bytes import read_into
 from lindi_bridge.ranges.reader import ByteRange
 
 __all__ = ["CacheEntry", "Part"]
@@ -65,6 +66,40 @@ class CacheEntry:
             return [self._read(wanted, opened) for wanted in ranges]
         finally:
             opened.close()
+
+    def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
+        """Read ranges to where they are wanted, if the disk has all of them.
+
+        A piece that was compared with its checksum once is not compared again by this method.
+
+        Parameters
+        ----------
+        runs : sequence of (int, memoryview)
+            Addresses, and writable buffers of bytes.
+
+        Returns
+        -------
+        bool
+            False if anything is missing; then the buffers hold anything.
+        """
+        self._refresh()
+        opened = _OpenSegment()
+        try:
+            return all(self._read_into(start, view, opened) for start, view in runs)
+        finally:
+            opened.close()
+
+    def _read_into(self, start: int, view: memoryview, opened: _OpenSegment) -> bool:
+        position, stop = start, start + len(view)
+        for run in _runs(self._pieces(ByteRange(start, len(view)))):
+            if run[0].start > position:
+                return False
+            for part in _cut_at(run, position, stop):
+                begin, end = max(part[0].start, position), min(part[-1].stop, stop)
+                if not opened.read_into(part, begin, view[begin - start : end - start]):
+                    return False
+                position = end
+        return position == stop
 
     def _read(self, wanted: ByteRange, opened: _OpenSegment) -> list[Part]:
         parts: list[Part] = []
@@ -152,19 +187,52 @@ class _OpenSegment:
         """Read pieces that lie one after the other; None if the segment is gone or damaged."""
         if run == self._run:
             return self._data
-        segment = run[0].segment
         try:
-            if self._segment is not segment:
-                self.close()
-                self._descriptor = segment.open()
-                self._segment = segment
-                _note_use(segment)
-            self._run, self._data = run, read_run(self._descriptor, run)
+            self._run, self._data = run, read_run(self._open(run[0].segment), run)
             return self._data
         except (DamagedSegmentError, OSError) as problem:
             self.close()
-            _forget(segment, problem)
+            _forget(run[0].segment, problem)
             return None
+
+    def read_into(self, run: Sequence[Piece], start: int, view: memoryview) -> bool:
+        """Read pieces that lie one after the other, or a part of one, into a buffer; False if that is not possible.
+
+        Parameters
+        ----------
+        run : sequence of Piece
+            All of them are wanted, or it is one alone.
+        start : int
+            Address of the first byte that is wanted.
+        view : memoryview
+            Where the bytes go.
+        """
+        first = run[0]
+        is_whole = start == first.start and start + len(view) == run[-1].stop
+        if not is_whole and first.offset not in first.segment.checked:  # a part can be trusted if the whole can be
+            data = self.read(run)
+            if data is not None:
+                view[:] = memoryview(data)[start - first.start : start - first.start + len(view)]
+            return data is not None
+        try:
+            descriptor = self._open(first.segment)
+            if is_whole:
+                read_run_into(descriptor, run, view)
+            elif read_into(descriptor, view, first.offset + start - first.start) != len(view):
+                raise DamagedSegmentError
+        except (DamagedSegmentError, OSError) as problem:
+            self.close()
+            _forget(first.segment, problem)
+            return False
+        return True
+
+    def _open(self, segment: Segment) -> int:
+        if self._segment is not segment:
+            self.close()
+            self._descriptor = segment.open()
+            self._segment = segment
+            _note_use(segment)
+        return self._descriptor
 
     def close(self) -> None:
         descriptor, self._descriptor, self._segment = self._descriptor, -1, None
@@ -186,6 +254,15 @@ def _runs(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         run.append(piece)
     if run:
         yield run
+
+
+def _cut_at(run: list[Piece], start: int, stop: int) -> Iterator[list[Piece]]:
+    """The first and the last piece of a run apart, where only a part of them is wanted."""
+    first = 1 if run[0].start < start else 0
+    last = len(run) - 1 if run[-1].stop > stop else len(run)
+    for part in (run[:first], run[first:last], run[max(first, last) :]):
+        if part:
+            yield part
 
 
 def _forget(segment: Segment, problem: Exception) -> None:

@@ -3,10 +3,10 @@
 Written under a temporary name and then renamed, so that a segment is there whole or not at all, as far as the file
 system keeps its word; the checksums tell where it does not (a crash of the machine, a damaged disk).
 
-Layout, all numbers little-endian: ``LBRANGE1``; 16 bytes that say of which file and state the ranges are; number of
+Layout, all numbers little-endian: ``LBRANGE2``; 16 bytes that say of which file and state the ranges are; number of
 pieces (4 bytes); CRC-32 of what is before it and of the table (4 bytes); the table, 16 bytes a piece: address in the
-remote file (8), length (4), CRC-32 (4); and the pieces one after the other. No piece crosses a multiple of 256 KiB, so
-that a small part of a segment can be read and checked alone.
+remote file (8), length (4), checksum (4, see :func:`checksum_of`); and the pieces one after the other. No piece crosses
+a multiple of 256 KiB, so that a small part of a segment can be read and checked alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from lindi_bridge.ranges.file_bytes import read_into
+
 __all__ = [
     "KEY_NBYTES",
     "PAGE",
@@ -25,8 +27,10 @@ __all__ = [
     "DamagedSegmentError",
     "Piece",
     "Segment",
+    "checksum_of",
     "cut",
     "read_run",
+    "read_run_into",
     "segment_nbytes",
     "write_segment",
 ]
@@ -38,10 +42,11 @@ PAGE = 256 * 1024
 PART = ".part"
 """How the names of files end that are not complete yet."""
 
-_MAGIC = b"LBRANGE1"
+_MAGIC = b"LBRANGE2"
 _HEAD = struct.Struct("<8s16sI")
 _CHECKSUM = struct.Struct("<I")
 _ROW = struct.Struct("<QII")
+_SHEET = 4096
 _FIXED = _HEAD.size + _CHECKSUM.size
 
 
@@ -68,12 +73,14 @@ class Segment:
         Where it is.
     """
 
-    __slots__ = ("gone", "path", "used")
+    __slots__ = ("checked", "gone", "path", "used")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.gone = False
         """Known to be deleted or damaged."""
+        self.checked: set[int] = set()
+        """Offsets of pieces that were found to be what was written."""
         self.used = float("-inf")
         """When its use was last noted on the disk (seconds of the monotonic clock)."""
 
@@ -130,10 +137,53 @@ def read_run(descriptor: int, pieces: Sequence[Piece]) -> bytes:
     begin = pieces[0].offset
     data = _read(descriptor, pieces[-1].offset + pieces[-1].stop - pieces[-1].start - begin, begin)
     view = memoryview(data)
-    for start, stop, offset, checksum, _ in pieces:
-        if zlib.crc32(view[offset - begin : offset - begin + stop - start]) != checksum:
+    for start, stop, offset, checksum, segment in pieces:
+        if checksum_of(view[offset - begin : offset - begin + stop - start]) != checksum:
             raise DamagedSegmentError
+        segment.checked.add(offset)
     return data
+
+
+def read_run_into(descriptor: int, pieces: Sequence[Piece], view: memoryview) -> None:
+    """Read pieces that lie one after the other in an open segment into a buffer of their length.
+
+    Each is compared with its checksum the first time only.
+
+    Raises
+    ------
+    DamagedSegmentError
+        They are not the bytes that were written.
+    OSError
+        They cannot be read.
+    """
+    begin = pieces[0].offset
+    if read_into(descriptor, view, begin) != len(view):
+        raise DamagedSegmentError
+    for start, stop, offset, checksum, segment in pieces:
+        if offset in segment.checked:
+            continue
+        if checksum_of(view[offset - begin : offset - begin + stop - start]) != checksum:
+            raise DamagedSegmentError
+        segment.checked.add(offset)
+
+
+def checksum_of(data: memoryview) -> int:
+    """CRC-32 of the sums along and across pages of 4 KiB, and of the rest.
+
+    CRC-32 of all the bytes would take several times as long as reading them. The sums, of 64-bit integers modulo 2^64,
+    change with every single integer; a page that was not written, or lies in the place of another, changes both.
+
+    Parameters
+    ----------
+    data : memoryview
+        Contiguous bytes.
+    """
+    import numpy as np
+
+    whole = len(data) // _SHEET * _SHEET
+    words = np.frombuffer(data[:whole], "<u8").reshape(-1, _SHEET // 8)
+    sums = zlib.crc32(words.sum(axis=1, dtype="<u8"), zlib.crc32(words.sum(axis=0, dtype="<u8")))
+    return zlib.crc32(data[whole:], sums)
 
 
 def cut(start: int, data: bytes) -> Iterator[tuple[int, memoryview]]:
@@ -168,7 +218,7 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
     OSError
         The disk is full, the folder may not be written to, or is gone.
     """
-    table = b"".join(_ROW.pack(start, len(data), zlib.crc32(data)) for start, data in pieces)
+    table = b"".join(_ROW.pack(start, len(data), checksum_of(data)) for start, data in pieces)
     head = _HEAD.pack(_MAGIC, key, len(pieces))
     name = os.path.join(folder, secrets.token_hex(8))
     descriptor = os.open(name + PART, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)

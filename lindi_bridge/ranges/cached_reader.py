@@ -103,6 +103,22 @@ class CachedReader:
         answers = iter(fetched)
         return [_joined([next(answers) if p.data is None else p.data for p in found]) for found in parts]
 
+    def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
+        """Read ranges from the disk to where they are wanted, in the calling thread.
+
+        Parameters
+        ----------
+        runs : sequence of (int, memoryview)
+            Addresses, and writable buffers of bytes.
+
+        Returns
+        -------
+        bool
+            False if not all of them are on the disk; then the buffers hold anything.
+        """
+        entry = self._find_entry()
+        return entry is not None and entry.read_into(runs)
+
     def read_locked(self, start: int, length: int) -> bytes:
         """Read one range in the calling thread, what the disk lacks in one request; see :class:`RangeReader`."""
         check_range(ByteRange(start, length), None, self.url)

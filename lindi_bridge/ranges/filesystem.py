@@ -19,6 +19,7 @@ from lindi_bridge.errors import (
     UnsupportedSchemeError,
 )
 from lindi_bridge.ranges.address import strip_secrets
+from lindi_bridge.ranges.file_bytes import read_into
 from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import collection_paused, h5py_lock_is_held, refuse_under_lock
 from lindi_bridge.ranges.reader import ByteRange, ReaderOptions, ReadStatistics, Tally, check_range
@@ -133,6 +134,32 @@ class LocalReader:
         found = self._read(ByteRange(start, length))
         self._tally.add(waves=1)
         return found
+
+    def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
+        """Read ranges to where they are wanted, one after the other, in the calling thread.
+
+        Parameters
+        ----------
+        runs : sequence of (int, memoryview)
+            Addresses, and writable buffers of bytes.
+
+        Returns
+        -------
+        bool
+            Always true: they are filled, or an error was raised.
+        """
+        for start, view in runs:
+            wanted = ByteRange(start, len(view))
+            check_range(wanted, self._open().size, self._path)
+            try:
+                count = read_into(self._descriptor, view, start)
+            except OSError as problem:
+                raise translate(problem, self._path) from None
+            self._tally.add(requests=1, nbytes=count)
+            if count < len(view):
+                check_length(bytes(view[:count]), wanted, self._path)
+        self._tally.add(waves=1 if runs else 0)
+        return True
 
     def lock_safe(self) -> AbstractContextManager[None]:
         """Do nothing: :meth:`read_locked` is always possible."""

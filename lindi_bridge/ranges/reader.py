@@ -15,7 +15,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from lindi_bridge.errors import SourceError
 from lindi_bridge.ranges.identity import SourceIdentity
 
-__all__ = ["ByteRange", "RangeReader", "ReadStatistics", "ReaderOptions", "Renew", "Tally", "check_range", "coalesce"]
+__all__ = [
+    "ByteRange",
+    "RangeReader",
+    "ReadStatistics",
+    "ReaderOptions",
+    "Renew",
+    "Tally",
+    "check_range",
+    "coalesce",
+]
 
 Renew = Callable[[str], str | Mapping[str, str]]
 """Given an address without its query string: a fresh address of the same file, or fresh headers for it."""

@@ -16,6 +16,7 @@ from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.dimensions import MACHINERY, dimension_names, dimension_number, is_only_a_dimension
 from lindi_bridge.model.nodes import Problem
 from lindi_bridge.store.attributes import collapsed, plain_attribute, xarray_fill_value
+from lindi_bridge.store.element_types import Text
 from lindi_bridge.store.objects import DAMAGE, FileObjects
 from lindi_bridge.store.presentation import NotPresentableError, Presentation, present
 
@@ -116,6 +117,11 @@ class NodeMaker:
         except NotPresentableError as error:
             return Problem(path, error.kind, str(error))
         attributes = self._attributes(path, obj)
+        is_null = "_HDF5_EMPTY" in presentation.notes
+        if "encoding-type" in attributes and presentation.element.text is Text.JSON and not is_null:
+            # anndata would take the strings for the values of the element.
+            dtype = h5py.Dataset(obj).dtype
+            return Problem(path, "datatype", f"an element of AnnData of a type that Zarr does not have: {dtype}")
         if "_FillValue" in attributes:
             fill = xarray_fill_value(attributes.pop("_FillValue"), presentation.element.dtype)
             if fill is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmark import data, report
 from benchmark.documents import facts
-from benchmark.read_bench import TOOLS
+from benchmark.read_report import TOOLS
 from benchmark.runner import Run, run
 from benchmark.session import Session, Settings
 

@@ -19,6 +19,8 @@ Opener = Callable[[], Any]
 
 def lindi_bridge(source: str) -> tuple[Access, Opener]:
     """This package."""
+    import anndata  # noqa: F401 (not in the measured time)
+
     from lindi_bridge import open as open_document
 
     return Ours(), lambda: open_document(source)
@@ -112,11 +114,13 @@ def main() -> None:
     with dialog.phase("open"):
         file = opener()
         names = TASKS["open"].work(access, file)
-    value = names
+    value, before = names, access.waves(file)
     if task != "open":
         with dialog.phase("task"):
             value = TASKS[task].work(access, file)
-    dialog.finish(digest=digest(value))
+    after = access.waves(file)
+    waves = None if before is None or after is None else after - before
+    dialog.finish(digest=digest(value), waves=waves)
 
 
 if __name__ == "__main__":

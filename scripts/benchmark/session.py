@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,14 +53,17 @@ class Session:
 
     def __init__(self, settings: Settings, tools: dict[str, Tool]) -> None:
         self.settings, self.tools = settings, tools
-        self.output = settings.folder / "documents"
-        self.output.mkdir(parents=True, exist_ok=True)
+        settings.folder.mkdir(parents=True, exist_ok=True)
+        # Of this run alone: another one may be under way with the same files.
+        self.output = Path(tempfile.mkdtemp(prefix="documents-", dir=settings.folder))
+        weakref.finalize(self, shutil.rmtree, self.output, ignore_errors=True)
         self._interpreters: dict[str, Path] = {"": Path(sys.executable)}
 
     @contextmanager
-    def server(self) -> Iterator[Server]:
-        """The slow server over the files."""
-        with Server(self.settings.folder, self.settings.latency, self.settings.bandwidth) as server:
+    def server(self, latency: float | None = None) -> Iterator[Server]:
+        """The slow server over the files; seconds before each answer, if not those of the settings."""
+        latency = self.settings.latency if latency is None else latency
+        with Server(self.settings.folder, latency, self.settings.bandwidth) as server:
             yield server
 
     def file(self, name: str) -> Path:
@@ -99,14 +105,15 @@ class Session:
         with open(self.settings.log, "a") as log:
             log.write(json.dumps(record) + "\n")
 
-    def header(self, capacity: str | None = None) -> str:
-        """Versions, machine and, where one takes part, the server, for the top of the tables."""
+    def header(self, capacity: str | None = None, latencies: Sequence[float] = ()) -> str:
+        """Versions, machine and, where one takes part, the server, for the top of the tables; ms before each answer."""
         settings = self.settings
         named = [f"lindi_bridge {lindi_bridge.__version__}"]
         for name in dict.fromkeys(tool.environment for tool in self.tools.values() if tool.environment):
             named.append(versions(self._interpreters[name], ENVIRONMENTS[name].named))
         rate = f"{settings.bandwidth / 1e6:g} MB/s a connection" if settings.bandwidth else "no limit of bandwidth"
-        server = f"* **Server:** {settings.latency * 1000:g} ms before each answer, {rate}; {capacity}"
+        waits = " or ".join(f"{latency:g}" for latency in latencies or [settings.latency * 1000])
+        server = f"* **Server:** {waits} ms before each answer, {rate}; {capacity}"
         return "\n".join(
             [
                 *([] if capacity is None else [server]),

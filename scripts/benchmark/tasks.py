@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,32 @@ BLOCK = 4 * 1024 * 1024
 class Access:
     """How tasks read through h5py's interface: slice by slice. Tools that can do better override it."""
 
-    def announce(self, group: Any) -> None:
-        """Everything in this group is going to be read."""
+    def waves(self, file: Any) -> int | None:
+        """How often something was asked for and waited for, however many connections it took; None if not known."""
+        return None
 
-    def runs(self, dataset: Any, spans: Iterable[tuple[int, int]]) -> np.ndarray[Any, Any]:
-        """Values of many slices of a vector, one after the other."""
+    def frame(self, group: Any) -> Any:
+        """A data frame: categories, strings, numbers."""
+        import pandas as pd
+
+        columns = {name: _column(group[name]) for name in sorted(group.keys())}
+        index = columns.pop(text(group.attrs["_index"]))
+        return pd.DataFrame(columns, index=index)
+
+    def slices(self, matrix: Any, rows: slice | np.ndarray[Any, Any]) -> list[Any]:
+        """Counts of values, values and columns of some ascending rows of a CSR matrix."""
+        if isinstance(rows, slice):
+            indptr = np.asarray(matrix["indptr"][rows.start : rows.stop + 1])
+            spans = [(int(indptr[0]), int(indptr[-1]))]
+            lengths = np.diff(indptr)
+        else:
+            indptr = np.asarray(matrix["indptr"][:])
+            spans = [(int(indptr[row]), int(indptr[row + 1])) for row in rows]
+            lengths = np.array([stop - start for start, stop in spans])
+        return [lengths, *(self.runs(matrix[name], spans) for name in ("data", "indices"))]
+
+    def runs(self, dataset: Any, spans: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
+        """Values of one or many slices of a vector, one after the other."""
         return np.concatenate([dataset[start:stop] for start, stop in spans])
 
     def cross(self, dataset: Any, rows: list[int], columns: slice) -> Any:
@@ -28,27 +49,33 @@ class Access:
 
 
 class Ours(Access):
-    """With ``prefetch``, and a mask in place of many slices, which is one wave."""
+    """With the functions for elements of AnnData files, which fetch what belongs together at one time."""
 
-    def announce(self, group: Any) -> None:
-        """One wave for all columns."""
+    def waves(self, file: Any) -> int | None:
+        """As the package counts them."""
+        return int(file._file_object.reader.statistics.waves)
+
+    def frame(self, group: Any) -> Any:
+        """As users read it."""
         import lindi_bridge
 
-        lindi_bridge.prefetch(group)
+        return lindi_bridge.read_elem(group)
 
-    def runs(self, dataset: Any, spans: Iterable[tuple[int, int]]) -> np.ndarray[Any, Any]:
-        """One selection for all of them."""
-        mask = np.zeros(dataset.shape, np.bool_)
-        for start, stop in spans:
-            mask[start:stop] = True
-        return np.asarray(dataset[mask])
+    def slices(self, matrix: Any, rows: slice | np.ndarray[Any, Any]) -> list[Any]:
+        """Two waves for any rows."""
+        import lindi_bridge
+
+        found = lindi_bridge.sparse_rows(matrix, rows)
+        return [np.diff(found.indptr), found.data, found.indices]
 
 
 class Zarr(Access):
     """With orthogonal selections, whose chunks zarr fetches concurrently."""
 
-    def runs(self, dataset: Any, spans: Iterable[tuple[int, int]]) -> np.ndarray[Any, Any]:
+    def runs(self, dataset: Any, spans: list[tuple[int, int]]) -> np.ndarray[Any, Any]:
         """One selection for all of them."""
+        if len(spans) == 1:
+            return np.asarray(dataset[slice(*spans[0])])
         return np.asarray(dataset.oindex[np.concatenate([np.arange(*span) for span in spans])])
 
     def cross(self, dataset: Any, rows: list[int], columns: slice) -> Any:
@@ -82,22 +109,20 @@ def listing(access: Access, file: Any) -> Any:
 
 
 def frame(access: Access, file: Any) -> Any:
-    """The data frame ``obs``: categories, strings, numbers."""
-    import pandas as pd
-
-    group = file["obs"]
-    access.announce(group)
-    columns = {name: _column(group[name]) for name in sorted(group.keys())}
-    index = columns.pop(text(group.attrs["_index"]))
-    return pd.DataFrame(columns, index=index)
+    """The data frame ``obs``."""
+    return access.frame(file["obs"])
 
 
 def _column(member: Any) -> Any:
     import pandas as pd
 
-    if hasattr(member, "keys"):
+    if not hasattr(member, "keys"):
+        return plain(member[:])
+    if "codes" in member:
         return pd.Categorical.from_codes(plain(member["codes"][:]), plain(member["categories"][:]))
-    return plain(member[:])
+    values = plain(member["values"][:]).astype(object)  # nullable: anndata 0.13 writes strings like that
+    values[member["mask"][:]] = None
+    return values
 
 
 def var_names(access: Access, file: Any) -> Any:
@@ -112,9 +137,7 @@ def _cells(file: Any) -> int:
 def contiguous_rows(access: Access, file: Any) -> Any:
     """100 rows from the middle of the sparse matrix X."""
     first = _cells(file) // 2
-    indptr = np.asarray(file["X"]["indptr"][first : first + 101])
-    start, stop = int(indptr[0]), int(indptr[-1])
-    return [indptr, file["X"]["data"][start:stop], file["X"]["indices"][start:stop]]
+    return access.slices(file["X"], slice(first, first + 100))
 
 
 def _chosen(file: Any) -> np.ndarray[Any, Any]:
@@ -123,10 +146,7 @@ def _chosen(file: Any) -> np.ndarray[Any, Any]:
 
 def random_rows(access: Access, file: Any) -> Any:
     """100 rows from all over X."""
-    rows = _chosen(file)
-    indptr = np.asarray(file["X"]["indptr"][:])
-    spans = [(int(indptr[row]), int(indptr[row + 1])) for row in rows]
-    return [access.runs(file["X"]["data"], spans), access.runs(file["X"]["indices"], spans)]
+    return access.slices(file["X"], _chosen(file))
 
 
 def embedding(access: Access, file: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import h5py
@@ -58,6 +57,5 @@ def netcdf_source(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    lindi_source(folder / "source.h5")
-    netcdf_source(folder / "netcdf.h5")
+    lindi_source(Path("source.h5"))
+    netcdf_source(Path("netcdf.h5"))

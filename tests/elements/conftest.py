@@ -13,12 +13,6 @@ import lindi_bridge as lb
 pytest.importorskip("anndata")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """anndata's test helpers make marks of their own when they are imported."""
-    for mark in ("gpu", "zarr_io", "dask_distributed", "array_api"):
-        config.addinivalue_line("markers", f"{mark}: of anndata's tests")
-
-
 @pytest.fixture(autouse=True)
 def quiet_anndata() -> Iterator[None]:
     """anndata warns of old formats and experiments, and of what its libraries deprecate. Our warnings stay errors."""

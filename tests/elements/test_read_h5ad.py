@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,6 +162,47 @@ def test_a_backed_object_is_written(backed: tuple[anndata.AnnData, anndata.AnnDa
     assert outcomes[0] == outcomes[1]
     if outcomes[0] is None:
         _same_object(anndata.read_h5ad(tmp_path / "f"), anndata.read_h5ad(tmp_path / "e"))
+
+
+@pytest.mark.parametrize("of", ["a document", "a document in memory", "an index", "a file", "a file object"])
+def test_the_backing_file_is_never_written_to(
+    of: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source.parent)
+    document = write_document(source)
+    names: dict[str, Any] = {
+        "a document": document,
+        "a document in memory": document.read_bytes(),
+        "an index": lb.index(source),
+        "a file": source,
+        "a file object": io.BytesIO(source.read_bytes()),
+    }
+    before = {path.name: path.read_bytes() for path in source.parent.iterdir()}
+    adata = lb.read_h5ad(names[of], backed="r")
+    adata.obs["new"] = 1
+    for write in (
+        adata.write_h5ad,
+        adata.write,
+        lambda: adata.write_h5ad(adata.filename),
+        lambda: setattr(adata, "filename", tmp_path / "moved.h5ad"),
+    ):
+        with pytest.raises(lb.ReadOnlyError, match="read-only"):
+            write()
+    assert {path.name: path.read_bytes() for path in source.parent.iterdir()} == before
+    assert str(adata.filename) in repr(adata)
+    assert adata.isbacked
+    if of != "a file object":  # anndata closes the backing file to write, and opens it again
+        expected = anndata.read_h5ad(source)
+        adata.write_h5ad(tmp_path / "copy.h5ad")
+        adata.file.close()
+        assert_same(_memory(adata.X), _memory(expected.X))
+        expected.obs["new"] = 1
+        _same_object(anndata.read_h5ad(tmp_path / "copy.h5ad"), expected)
+    else:
+        adata.file.close()
+        with pytest.raises(lb.SourceError, match="no address to open it"):
+            _ = adata.X
+    adata.file.close()
 
 
 def test_an_open_file_stays_open(files: tuple[Path, Path]) -> None:

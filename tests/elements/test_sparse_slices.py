@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,23 @@ def test_the_warning_tells_the_bytes_that_are_read(served: Path, server: RangeSe
         assert told * 0.9 < server.nbytes < told * 1.1 + 30_000
 
 
+def test_the_whole_is_never_in_memory(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    wide = scipy.sparse.random(2000, 4000, 0.3, "csr", "f8", random)
+    _write(tmp_path / "wide.h5", wide, chunks=(20_000,))
+    with lb.open(write_document(tmp_path / "wide.h5"), cache_bytes=4_000_000) as file:
+        expected = wide[:, [7]]
+        tracemalloc.start()
+        try:
+            with pytest.warns(lb.WholeReadWarning):
+                found = lb.sparse_columns(file["csr"], [7])
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    _same(found, expected)
+    assert peak < 12_000_000 < (wide.data.nbytes + wide.indices.nbytes) / 2
+
+
 def test_progress_is_shown(served: Path, matrix: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import tqdm
 
@@ -267,6 +285,52 @@ def test_wide_indices_and_other_types(tmp_path: Path) -> None:
                 file["csr"][part] = values
         with lb.open(write_document(path)) as file:
             _same(lb.sparse_rows(file["csr"], [5, 2, 5]), stored[[5, 2, 5]])
+
+
+@pytest.mark.parametrize("layout", [{}, {"chunks": (7,)}], ids=["contiguous", "chunked"])
+def test_the_byte_order_of_other_machines(layout: dict[str, Any], tmp_path: Path) -> None:
+    stored = scipy.sparse.random(20, 30, 0.3, "csr", "f4", np.random.default_rng(2))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for form in ("csr", "csc"):
+            parts = stored.asformat(form)
+            group = file.create_group(form)
+            group.attrs.update({"encoding-type": f"{form}_matrix", "encoding-version": "0.1.0", "shape": stored.shape})
+            for part, dtype in (("data", ">f4"), ("indices", ">i8"), ("indptr", ">u4")):
+                group.create_dataset(part, data=getattr(parts, part).astype(dtype), **layout)
+    numbers = [3, 3, -1, 0]
+    with lb.open(write_document(tmp_path / "a.h5")) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lb.WholeReadWarning)
+        for form in ("csr", "csc"):
+            _same(lb.sparse_rows(file[form], numbers), stored.asformat(form)[numbers])
+            _same(lb.sparse_columns(file[form], numbers), stored.asformat(form)[:, numbers])
+
+
+def test_rows_are_as_they_are_stored(tmp_path: Path) -> None:
+    """Indices in any order, and twice, stay as they are; so do explicit zeros."""
+    stored = scipy.sparse.csr_matrix(
+        (np.array([1.0, 2, 3, 0, 5]), np.array([4, 1, 3, 3, 0]), np.array([0, 2, 2, 5])), shape=(3, 5)
+    )
+    _write(tmp_path / "a.h5", stored)
+    with lb.open(write_document(tmp_path / "a.h5")) as file:
+        found = lb.sparse_rows(file["csr"], [2, 0, 2])
+    np.testing.assert_array_equal(found.indices, [3, 3, 0, 4, 1, 3, 3, 0])
+    np.testing.assert_array_equal(found.data, [3, 0, 5, 1, 2, 3, 0, 5])
+    np.testing.assert_array_equal(found.indptr, [0, 3, 5, 8])
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
+def test_axes_of_no_length(shape: tuple[int, int], tmp_path: Path) -> None:
+    stored = scipy.sparse.csr_matrix(shape, dtype="f4")
+    _write(tmp_path / "a.h5", stored)
+    with lb.open(write_document(tmp_path / "a.h5")) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lb.WholeReadWarning)
+        for form in ("csr", "csc"):
+            for numbers in ([], slice(None), np.zeros(shape[0], bool)):
+                chosen = slice(0) if isinstance(numbers, list) else numbers
+                _same(lb.sparse_rows(file[form], numbers), stored.asformat(form)[chosen])
+            _same(lb.sparse_columns(file[form], slice(None)), stored.asformat(form))
+        with pytest.raises(IndexError):
+            lb.sparse_rows(file["csr"], [5])
 
 
 def test_a_matrix_of_an_annotated_document(tmp_path: Path, matrix: Any) -> None:

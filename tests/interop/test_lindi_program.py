@@ -51,7 +51,9 @@ def lindi() -> Any:
 
     def run(*arguments: object) -> str:
         command = [str(python), "-W", "ignore", str(CHILD), *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+        # LINDI takes a relative address for one relative to where it runs; ours are relative to the document.
+        folder = Path(str(arguments[-1])).parent
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, cwd=folder)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 

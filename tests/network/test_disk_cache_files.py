@@ -33,7 +33,7 @@ from lindi_bridge.ranges import (
 )
 from lindi_bridge.ranges.cache_folder import cached_files
 from lindi_bridge.ranges.cache_key import address_digest, state_digest, without_signature
-from lindi_bridge.ranges.cache_segment import PART
+from lindi_bridge.ranges.cache_segment import PART, checksum_of
 from lindi_bridge.ranges.disk_cache import DiskCache, disk_cache
 
 DATA = random.Random(3).randbytes(1_000_003)
@@ -594,6 +594,7 @@ if not steps:
     atexit._run_exitfuncs()
     os._exit(0)  # what is freed later, or never, is not relied on
 chance = random.Random(seed)
+import numpy  # which the first write would import
 print("ready", flush=True)
 for step in range(steps):
     ranges = []
@@ -838,3 +839,25 @@ def test_a_changed_source_is_still_an_error(tmp_path: Path) -> None:
     assert right(made, (0, 1000))
     with pytest.raises(SourceChangedError):
         made.read_ranges([ByteRange(len(DATA), 1)])
+
+
+@given(st.binary(max_size=20_000), st.data())
+def test_a_checksum_tells_what_was_changed(data: bytes, draw: st.DataObject) -> None:
+    expected = checksum_of(memoryview(data))
+    assert 0 <= expected < 1 << 32
+    if data:
+        position = draw.draw(st.integers(0, len(data) - 1))
+        other = bytearray(data)
+        other[position] ^= draw.draw(st.integers(1, 255))
+        assert checksum_of(memoryview(other)) != expected
+
+
+def test_a_checksum_tells_pages_that_are_missing_or_elsewhere() -> None:
+    data = random.Random(4).randbytes(64 * 4096 + 100)
+    expected = checksum_of(memoryview(data))
+    page = slice(4096 * 7, 4096 * 8)
+    lost, stale, moved = bytearray(data), bytearray(data), bytearray(data)
+    lost[page] = bytes(4096)
+    stale[page] = data[:4096]
+    moved[page], moved[:4096] = data[:4096], data[page]
+    assert len({expected, *(checksum_of(memoryview(other)) for other in (lost, stale, moved, data[:-1]))}) == 5

@@ -1,4 +1,4 @@
-"""What the tests of other projects that are used here need: zarr's for stores, anndata's for elements."""
+"""What zarr's own tests of stores need."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import asyncio
 import inspect
 
 import pytest
-
-
-def pytest_configure(config):
-    """anndata's test helpers make marks of their own when they are imported."""
-    for mark in ("gpu", "zarr_io", "dask_distributed", "array_api"):
-        config.addinivalue_line("markers", f"{mark}: of anndata's tests")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from benchmark import data, documents, floor, index_bench, needs, read_bench, report, runner, tasks  # noqa: E402
+from benchmark import (  # noqa: E402
+    data,
+    decode_bench,
+    documents,
+    floor,
+    index_bench,
+    needs,
+    read_bench,
+    read_report,
+    report,
+    runner,
+    tasks,
+    warm_bench,
+)
 from benchmark.server import Server, Traffic, longest_chain  # noqa: E402
 from benchmark.session import Session, Settings, middle  # noqa: E402
 from peers.environments import ENVIRONMENTS  # noqa: E402
@@ -304,7 +317,7 @@ def test_tables_and_markers():
 
 def test_the_page_has_the_places_to_write_to():
     page = (ROOT / "docs" / "benchmarks.md").read_text()
-    for name in ("index", "read"):
+    for name in ("index", "open", "read", "warm", "decode"):
         assert "new text" in report.replaced(page, name, "new text")
 
 
@@ -348,20 +361,49 @@ def test_targets_are_judged():
     assert "failed: no answer" in index_bench.rows_table(results, results.rows[4:6])
 
 
-def test_a_wrong_peer_is_marked():
-    def run(digest, wall):
-        return runner.Run({"open": runner.Phase(1.0), "task": runner.Phase(wall)}, {"digest": digest})
+def reading(digest, wall, waves=1, requests=1, opening=1.0):
+    phases = {"open": runner.Phase(opening), "task": runner.Phase(wall, traffic=Traffic(requests, 99, 1, 1))}
+    return runner.Run(phases, {"digest": digest, "waves": waves})
 
-    row = read_bench.Row(
-        "obs",
-        {"lindi_bridge": run("x", 1.0), "kerchunk": run("y", 0.1), "h5py-remfile": run("x", 4.0)},
-        floor.Floor(0.3, 0.1, 3, 3),
-        run("x", 0.2),
-    )
-    text = read_bench.summary([row], list(row.outcomes))
+
+def reading_row(task, ours, net=0.3, decode=0.2, **peers):
+    return read_report.Row(task, {"lindi_bridge": ours, **peers}, floor.Floor(net, 0.1, 3, 3), reading("x", decode))
+
+
+def test_a_wrong_peer_is_marked():
+    row = reading_row("obs", reading("x", 1.0), **{"kerchunk": reading("y", 0.1), "h5py-remfile": reading("x", 4.0)})
+    text = read_report.summary([row], list(row.outcomes))
     assert "0.100 **wrong**" in text
     assert "| 2.50 | 2.00 |" in text  # (1 + 4) / (1 + 1): the wrong one is not the best peer
-    assert "not those of h5py" in read_bench.task_table(row)
+    assert "not those of h5py" in read_report.task_table(row)
+
+
+def test_targets_of_reading_are_judged():
+    good = [
+        reading_row("obs", reading("x", 0.7, waves=3, requests=12), kerchunk=reading("x", 0.8)),
+        reading_row("random", reading("x", 0.5, waves=2), kerchunk=reading("x", 0.9), lindi=reading("y", 0.1)),
+        reading_row("stream", reading("x", 0.25, waves=1), decode=0.2, net=0.1),
+    ]
+    bad = [
+        reading_row("obs", reading("x", 0.8, waves=3, requests=13), kerchunk=reading("x", 0.1, opening=0.5)),
+        reading_row("random", reading("y", 0.5, waves=2)),  # wrong is not measured
+        reading_row("rows", reading("x", 0.1, waves=3)),
+        reading_row("stream", reading("x", 0.26, waves=1), decode=0.2, net=0.1),
+    ]
+    cells = [line.split(" | ") for line in read_report.targets_table({20: good, 50: bad}).splitlines()[2:]]
+    verdicts = {title.strip("| "): (first, second.strip("| ")) for title, _, first, _, second in cells}
+    assert list(verdicts.values()) == [
+        ("met", "**not met**"),  # obs: waves and requests
+        ("", "**not met**"),  # rows
+        ("met", ""),  # random
+        ("", ""),  # obsm
+        ("met", "**not met**"),  # the best peer
+        ("met", "**not met**"),  # obs by its floors
+        ("met", ""),  # random by its floors
+        ("met", "**not met**"),  # the rate of reading everything
+    ]
+    assert "3 and 13 requests" in cells[0][3]
+    assert "0.33 x and more (obs as a data frame)" in cells[4][3]
 
 
 def test_medians():
@@ -370,7 +412,7 @@ def test_medians():
 
 
 def test_every_peer_has_an_environment():
-    for tool in [*index_bench.TOOLS.values(), *read_bench.TOOLS.values()]:
+    for tool in [*index_bench.TOOLS.values(), *read_report.TOOLS.values()]:
         assert tool.environment in {"", *ENVIRONMENTS}
 
 
@@ -392,6 +434,37 @@ def test_a_whole_run_on_a_tiny_file(small, tmp_path):
     with session.server() as server:
         rows = read_bench.measure(session, server, "S", ["open", "random"])
     assert all(row.is_right("lindi_bridge") for row in rows)
-    assert "fails" not in read_bench.written(session, rows, "S", "")
+    assert rows[1].outcomes["lindi_bridge"].result["waves"] == 0, "all of so small a file is in the document"
+    text = read_report.written({1: rows}, ["lindi_bridge"], "S", "header")
+    assert "fails" not in text
+    assert "100 random rows of X, 1 ms" in text
     kinds = [json.loads(line)["what"] for line in settings.log.read_text().splitlines()]
     assert set(kinds) == {"index", "index floor", "read", "read floor"}
+
+
+def test_every_read_of_what_is_near_is_measured_and_right(tmp_path):
+    path = warm_bench.make(tmp_path, columns=8)
+    with warm_bench.ways(path) as ways:
+        for way in ways:
+            for name in warm_bench.LAYOUTS:
+                for what in warm_bench.SLICES:
+                    if what.title == "100 x 100":
+                        continue  # there are eight columns
+                    timing = warm_bench.measure(path, way, name, what, 0)
+                    assert len(timing.ours) == len(timing.theirs) >= 5
+                    assert max(timing.ours) > 0
+
+
+def test_targets_of_what_is_near():
+    timing = warm_bench.Timing([25e-6, 13e-6], [10e-6, 11e-6])
+    assert timing.meets("1.3 x")
+    assert timing.meets("+ 20 us")
+    assert not warm_bench.Timing([31e-6], [10e-6]).meets("+ 20 us")
+    assert not warm_bench.Timing([14e-6], [10e-6]).meets("1.3 x")
+    assert "**not met**" in warm_bench.line("gzip", warm_bench.SLICES[0], warm_bench.Timing([1.0], [0.5]))
+
+
+def test_threads_decode_what_libhdf5_decodes(tmp_path):
+    with h5py.File(warm_bench.make(tmp_path, columns=8)) as file:
+        for threads in (1, 3):
+            assert np.array_equal(decode_bench.Threads(file["gzip"], threads)(), file["gzip"])

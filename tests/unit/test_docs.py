@@ -1,9 +1,11 @@
-"""The documentation: it builds without a warning, its links lead somewhere, and its examples are real."""
+"""The documentation: it builds without a warning, its links lead somewhere, and its examples are real.
+
+Those of docs/format.md: tests/conformance/test_format.py.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import subprocess
 import sys
@@ -11,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import lindi_bridge as lb
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-FORMAT = ROOT / "docs" / "format.md"
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -51,42 +50,3 @@ def test_the_commands_of_the_readme_exist_and_can_be_run():
 def test_python_examples_are_python(page):
     for text in blocks(page, "python"):
         compile(text, page.name, "exec")
-
-
-@pytest.mark.parametrize(("profile", "fewest"), [("lindi", 10), ("zarr", 4)])
-def test_every_json_example_of_the_format_parses_and_is_what_is_written(profile, fewest, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (maker,) = blocks(FORMAT, "python")
-    exec(maker, {})
-    lb.index("small.h5", profile=profile).save("small.json")
-    document = json.loads(Path("small.json").read_text())
-    sections = FORMAT.read_text(encoding="utf-8").split("\n## 7. ")
-    examples = [json.loads(text) for name, text in _BLOCK.findall(sections[profile == "zarr"]) if name == "json"]
-    assert len(examples) > fewest
-    for example in examples:
-        assert_is_part_of(example, document if set(example) & {"version", "hdf5", "problems"} else document["refs"])
-
-
-def assert_is_part_of(example, document):
-    """Every key of the example is in the document, with the same value as far as it depends on us alone."""
-    if "problems" in example:
-        document = document["generationMetadata"]
-    if example.get("hdf5"):
-        section, written = example["hdf5"], document["hdf5"]
-        if section.get("annotations"):
-            for path, annotation in section["annotations"].items():
-                assert written["annotations"][path] == annotation
-        else:
-            assert section.keys() == written.keys()
-            assert section["metadata"].keys() == written["metadata"].keys()
-            assert section["sources"][0].keys() == written["sources"][0].keys()
-            assert section["external"] == written["external"]
-        return
-    for key, value in example.items():
-        if isinstance(value, list) and value and value[0] == "{{u}}":
-            assert document[key][0] == "{{u}}"
-            assert len(document[key]) == 3
-        elif key not in ("generationMetadata", "hdf5", "refs"):
-            assert document[key] == value, key
-        else:
-            assert value.keys() <= document[key].keys()
