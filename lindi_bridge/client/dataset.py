@@ -7,7 +7,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py._objects import phil
 
 from lindi_bridge.client.companions import open_companion
 from lindi_bridge.client.dimensions import DimensionManager
@@ -67,12 +66,9 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
-        # h5py 3.14 reads simple selections without its lock: over a file object, which is Python, another thread
-        # may enter libhdf5 meanwhile.
-        with phil:
-            if new_dtype is None:
-                return super().__getitem__(args)
-            return super().__getitem__(args, new_dtype=new_dtype)
+        if new_dtype is None:
+            return super().__getitem__(args)
+        return super().__getitem__(args, new_dtype=new_dtype)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         if copy is False:

@@ -13,7 +13,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py._objects import phil
 
 from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
@@ -105,9 +104,8 @@ def _read(
             if direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)
             else:
-                with phil:  # see Dataset._read
-                    wanted = (*selection, *names)
-                    part = plain[wanted] if new_dtype is None else plain.astype(dtype)[wanted]
+                wanted = (*selection, *names)
+                part = plain[wanted] if new_dtype is None else plain.astype(dtype)[wanted]
                 if out is None:
                     out = np.empty((*shape, *part.shape[len(shape) :]), part.dtype)
                 out[where] = part

@@ -19,7 +19,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5t
-from h5py._objects import phil
 
 from lindi_bridge.client.blocks import Held, copy_block, first_of_one_run, position_of, span_in_block
 from lindi_bridge.client.chunk_places import ChunkPlace, ChunkPlaces
@@ -247,8 +246,7 @@ class UnfilteredValues:
         """What libhdf5 reads where there is no chunk."""
         assert self._chunks is not None
         first = tuple(slice(k * chunk, k * chunk + 1) for k, chunk in zip(numbers, self._chunks, strict=True))
-        with phil:
-            found: Array = h5py.Dataset(self._dataset, readonly=True)[first]
+        found: Array = h5py.Dataset(self._dataset, readonly=True)[first]
         return found.view(self._raw)
 
 

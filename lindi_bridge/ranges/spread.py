@@ -9,7 +9,7 @@ from lindi_bridge.ranges.reader import ByteRange
 
 __all__ = ["spread"]
 
-_FEW, _MANY = 8, 32
+_FEW, _MANY = 12, 32
 """How many pieces a wave is cut into, beyond the requests that it has anyway: a small one, and any at the most."""
 _SMALL, _PIECE = 512 * 1024, 3 * 512 * 1024
 """Bytes. Take a connection less time than the answer takes to begin: smaller pieces would gain little."""
