@@ -116,7 +116,6 @@ def assert_is_part_of(example: Any, document: Any) -> None:
 
 @of("1.1")
 def _(written: Written) -> None:
-    pytest.importorskip("zstandard")
     path = written.folder / "small.json.zst"
     lb.index(written.source).save(path)
     assert decoded_size(path.read_bytes())
