@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -15,7 +15,7 @@ from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
 from lindi_bridge.client.plan import ReadPlan, read_plan
-from lindi_bridge.client.readahead import stream_of
+from lindi_bridge.client.readahead import Stream, stream_of
 from lindi_bridge.client.slabs import LARGE, read_in_slabs
 from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
@@ -34,23 +34,31 @@ __all__ = ["Dataset"]
 _ITERATION_NBYTES = 4 * 1024 * 1024
 
 
+class _Reading(NamedTuple):
+    """What is known of how one dataset is read."""
+
+    plan: ReadPlan
+    near: NearChunks
+    unfiltered: UnfilteredValues | None
+    stream: Stream
+
+
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     """A dataset; see :class:`h5py.Dataset`. Reads fetch what they need in one wave."""
 
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
         if not self:
             return self._read(args, new_dtype)  # closed: h5py says so
-        plan = self._plan
+        plan, near, unfiltered, stream = self._reading
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype)
-        unfiltered: UnfilteredValues | None = self.__dict__["_unfiltered"]
         if unfiltered is None or not unfiltered.are_local(self._file_object):
-            self.__dict__["_stream"].follow(args, self, self._file_object)
+            stream.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
             values = unfiltered.read(args, self._file_object)
             if values is not None:
                 return values
-        if self.__dict__["_near_chunks"].are_held(args, self._file_object):
+        if near.are_held(args, self._file_object):
             return self._read(args, new_dtype)
         whole = self._fetch(plan, args)
         if whole is not None:
@@ -70,28 +78,23 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return super().__getitem__(args)
         return super().__getitem__(args, new_dtype=new_dtype)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError("Dataset.__array__ received copy=False but memory allocation cannot be avoided on read")
-        if not self or self._is_empty:
-            return super().__array__(dtype)  # type: ignore[no-any-return]
-        values = np.asarray(self[()])
-        return values if dtype is None else values.astype(dtype, copy=False)
-
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Read into an existing array; see :meth:`h5py.Dataset.read_direct`."""
         if not self:
             super().read_direct(dest, source_sel, dest_sel)
             return
-        plan = self._plan
+        plan, _, unfiltered, stream = self._reading
         selection = () if source_sel is None else source_sel
         if plan.leaves_file:
-            values = self._read_elsewhere(plan, selection, None)
-            dest[() if dest_sel is None else dest_sel] = values
+            # Converted by libhdf5, as h5py would have it, and not by numpy.
+            values = self._read_elsewhere(plan, selection, None if dest.dtype == self.dtype else dest.dtype)
+            try:
+                dest[() if dest_sel is None else dest_sel] = values
+            except ValueError as problem:
+                raise TypeError(f"{self.name}: the array that it is to be read into has another shape") from problem
             return
-        unfiltered: UnfilteredValues | None = self.__dict__["_unfiltered"]
         if unfiltered is None or not unfiltered.are_local(self._file_object):
-            self.__dict__["_stream"].follow(selection, self, self._file_object)
+            stream.follow(selection, self, self._file_object)
         if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
             return
         whole = self._fetch(plan, selection)
@@ -111,7 +114,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         row_nbytes = self.nbytes // max(1, shape[0]) or 1
         step = max(1, _ITERATION_NBYTES // row_nbytes)
         for first in range(0, shape[0], step):
-            self._fetch(self._plan, slice(first, first + step))
+            self._fetch(self._reading.plan, slice(first, first + step))
             for row in range(first, min(first + step, shape[0])):
                 yield self[row]
 
@@ -121,14 +124,15 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         return DimensionManager(self, lambda scale: wrap(scale, self._file_object))
 
     @property
-    def _plan(self) -> ReadPlan:
-        plan: ReadPlan | None = self.__dict__.get("_read_plan")
-        if plan is None:
-            plan = self.__dict__["_read_plan"] = read_plan(self.id, self._file_object)
-            self.__dict__["_near_chunks"] = NearChunks(plan)
-            self.__dict__["_unfiltered"] = unfiltered_values(self.id, plan)
-            self.__dict__["_stream"] = stream_of(plan, self._file_object)
-        return plan
+    def _reading(self) -> _Reading:
+        reading: _Reading | None = self.__dict__.get("_known_reading")
+        if reading is None:
+            file = self._file_object
+            plan = read_plan(self.id, file)
+            # Kept at once and whole: other threads may read, and ctrl-C may come at any moment.
+            reading = _Reading(plan, NearChunks(plan), unfiltered_values(self.id, plan), stream_of(plan, file))
+            self.__dict__["_known_reading"] = reading
+        return reading
 
     def _fetch(self, plan: ReadPlan, args: Any) -> int | None:
         """Fetch ahead what a selection needs; where that is better done in slabs, only say how many bytes it is."""

@@ -123,7 +123,7 @@ def plain(obj: Any) -> Any:
     LeavesFileError
         A dataset whose values lie in other files: plain h5py would find them in this one.
     """
-    if isinstance(obj, Dataset) and obj._plan.leaves_file:
+    if isinstance(obj, Dataset) and obj._reading.plan.leaves_file:
         raise LeavesFileError(f"{obj._file_object.address}: {obj.name} has its values in other files; read it as it is")
     if isinstance(obj, Wrapped) and not isinstance(obj, Dataset):
         complete(obj._file_object)  # what plain h5py opens below is not seen here any more

@@ -6,12 +6,14 @@ first about as much as was read, then twice as much each time, up to a share of 
 
 from __future__ import annotations
 
+import logging
 import posixpath
 from typing import Any
 
 import h5py
 
 from lindi_bridge.client.plan import ReadPlan, read_plan
+from lindi_bridge.errors import LindiBridgeError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange, h5py_lock_is_held
 
@@ -23,6 +25,7 @@ _SHARE = 8
 _LEAST = 64 * 1024
 """Bytes that it is worth to ask for."""
 _SPARSE = {"data", "indices"}
+_LOGGER = logging.getLogger(__name__)
 
 Span = tuple[int, int]
 
@@ -141,12 +144,19 @@ class Stream:
         before, streams.finished = streams.finished[0], (name, self._shape[0])
         if before == posixpath.join(group, other):
             return  # it was the first of the two
-        parent = dataset.parent
-        neighbour = parent[other] if other in parent and "indptr" in parent else None
-        if isinstance(neighbour, h5py.Dataset) and neighbour.shape == self._shape:
+        try:
+            parent = dataset.parent
+            # Another link may lead to another file, where the same address is another dataset.
+            is_here = isinstance(parent.get(other, getlink=True), h5py.HardLink) and "indptr" in parent
+            neighbour = parent[other] if is_here else None
+            if not isinstance(neighbour, h5py.Dataset) or neighbour.shape != self._shape:
+                return
             ranges = read_plan(neighbour.id, file).ranges(slice(0, 2 * self._shortest))
-            if sum(r.length for r in ranges) <= file.cache_bytes // _SHARE:
-                file.fetch_later(ranges)
+        except (LindiBridgeError, OSError, KeyError, RuntimeError, ValueError) as problem:
+            _LOGGER.debug("nothing of %s is fetched ahead: %s", posixpath.join(group, other), problem)
+            return
+        if sum(r.length for r in ranges) <= file.cache_bytes // _SHARE:
+            file.fetch_later(ranges)
 
     def _follows_its_neighbour(self, spans: tuple[Span, ...], dataset: h5py.Dataset, file: HDF5File) -> bool:
         """Whether this is the beginning of one array of a sparse matrix, of which the other one was streamed."""
@@ -155,7 +165,7 @@ class Stream:
             return False
         group, last = posixpath.split(name)
         mine, this = posixpath.split(str(dataset.name))
-        return mine == group and {last, this} == _SPARSE and "indptr" in dataset.parent
+        return mine == group and {last, this} == _SPARSE
 
     def _spans(self, args: Any) -> tuple[Span, ...] | None:
         """First index and end along each axis; None if it is no box, or an empty one."""

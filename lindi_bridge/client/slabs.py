@@ -75,7 +75,8 @@ def _read(
     names = [a for a in (args if isinstance(args, tuple) else (args,)) if isinstance(a, str)]
     shape = tuple(len(axis) for axis, item in zip(axes, items, strict=True) if not isinstance(item, (int, np.integer)))
     direct = not (dtype.hasobject or dtype.subdtype or names)
-    if (fits and not direct) or (out is not None and out.shape != shape):
+    is_given = out is not None
+    if (fits and not direct) or (is_given and (names or out.shape != shape)):
         return None
     budget = min(_SLAB, file.cache_bytes // 4)
     decoded = max(nbytes, math.prod(shape) * dtype.itemsize)
@@ -89,7 +90,7 @@ def _read(
     pieces = list(_pieces(axes[axis], chunks[axis], -(-total // budget)))
     selections = [(*items[:axis], _part(items[axis], axes[axis], *p), *items[axis + 1 :]) for p in pieces]
     if out is None and direct:
-        out = np.empty(shape, dtype)
+        out = np.zeros(shape, dtype)  # libhdf5 may leave as it is what was never written
     # The first slab comes alone and first, since it is waited for; and if access has expired, only one renews it.
     file.ensure(plan.ranges(selections[0]))
     with Ahead(file) as ahead, _Progress(nbytes, dataset) as progress:
@@ -101,7 +102,9 @@ def _read(
             if number:
                 ahead.wait()
             where = (slice(None),) * place + (slice(first, last),)
-            if direct and out[where].flags.c_contiguous:
+            if is_given:  # libhdf5 converts to its type, and leaves out what was never written
+                plain.read_direct(out, source_sel=selection, dest_sel=where)
+            elif direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)
             else:
                 wanted = (*selection, *names)

@@ -373,7 +373,6 @@ class HDF5File(io.RawIOBase):
         """
         # A file object has one position, and is read in one thread at a time anyway.
         if not h5py_lock_is_held() and not self.closed and not isinstance(self.reader, FileObjectReader):
-            self._check_source(self.reader.read_ranges)
             self._under_way.begin(ranges, self.missing, self.fetch)
 
     def abandon(self) -> None:

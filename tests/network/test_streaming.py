@@ -308,6 +308,74 @@ def test_other_arrays_are_not(first: str, then: str, start: int, remote: Any) ->
     assert not is_held(remote["X"][then], slice((start + 1) * STEP, (start + 3) * STEP))
 
 
+def _sparse_like(path: Path, indices: Callable[[h5py.Group], None]) -> Path:
+    """A group with data and indptr, and `indices` as the test makes it."""
+    with h5py.File(path, "w") as file:
+        group = file.create_group("X")
+        group.create_dataset("data", data=np.arange(1000.0), chunks=(100,), compression="gzip")
+        group["indptr"] = np.arange(5)
+        group["other"] = np.arange(1000, dtype="i4") + 1_000_000
+        indices(group)
+    return path
+
+
+NEIGHBOURS: dict[str, Callable[[h5py.Group], None]] = {
+    "nowhere": lambda group: group.__setitem__("indices", h5py.SoftLink("/nowhere")),
+    "another file that is not there": lambda group: group.__setitem__("indices", h5py.ExternalLink("no.h5", "/i")),
+    "values elsewhere": lambda group: group.create_dataset(
+        "indices", (1000,), "i4", external=[("raw.bin", 0, h5py.h5f.UNLIMITED)]
+    ),
+    "a group": lambda group: group.create_group("indices"),
+    "nothing": lambda group: None,
+}
+
+
+@pytest.mark.parametrize("kind", NEIGHBOURS)
+def test_a_neighbour_that_cannot_be_read_is_none(kind: str, tmp_path: Path) -> None:
+    path = _sparse_like(tmp_path / "a.h5", NEIGHBOURS[kind])
+    with lb.open(path) as file, h5py.File(path) as expected:
+        for first in range(0, 1000, 100):
+            part = slice(first, first + 100)
+            assert np.array_equal(file["X/data"][part], expected["X/data"][part])
+
+
+def test_a_neighbour_in_another_file_is_none(tmp_path: Path) -> None:
+    """Its address is that of another dataset here."""
+
+    def here(group: h5py.Group) -> None:
+        group.file["pad"] = np.full(30_000, -1, "i4")
+        group["indices"] = h5py.ExternalLink("b.h5", "/X/other")
+
+    _sparse_like(tmp_path / "b.h5", lambda group: None)
+    path = _sparse_like(tmp_path / "a.h5", here)
+    with h5py.File(tmp_path / "b.h5", "r+") as other:
+        del other["X/other"]
+        other["X/more"] = np.arange(3000)
+        other["X/other"] = np.arange(1000, dtype="i4")
+    with lb.open(path) as file, h5py.File(path) as expected:
+        for first in range(0, 1000, 100):
+            file["X/data"][first : first + 100]
+        assert set(file._file_object.properties["plans"]) == {
+            h5py.h5o.get_info(expected["X/data"].id).addr,
+        }
+        for name in ("X/other", "pad"):
+            assert np.array_equal(file[name][()], expected[name][()])
+
+
+def test_slices_of_what_the_document_holds_ask_for_nothing(tmp_path: Path, server: RangeServer) -> None:
+    with h5py.File(tmp_path / "small.h5", "w") as file:
+        file.create_dataset("small", data=np.arange(100), chunks=(10,), compression="gzip")
+    url = server.add("small.h5", tmp_path / "small.h5", etag="weak")
+    lb.index(url).save(tmp_path / "small.json")
+    server.reset()
+    with lb.open(tmp_path / "small.json") as file:
+        for first in range(0, 100, 10):
+            assert file["small"][first] == first
+            assert np.array_equal(file["small"][first : first + 10], np.arange(first, first + 10))
+        settle(file)
+    assert server.requests == 0
+
+
 # -- under way --------------------------------------------------------------------------------------------------------
 
 

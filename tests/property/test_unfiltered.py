@@ -196,7 +196,7 @@ def test_plain_types_need_no_libhdf5(tmp_path, monkeypatch, dtype, layout):
         monkeypatch.setattr(type(dataset), "_read", lambda *_: pytest.fail("asked libhdf5"))
         selections = [3, (slice(1, 8, 3), 2), ([0, 5, 6], slice(2, 5)), (7, 5), ..., (slice(None), [1, 2])]
         if layout == "skipped":  # only chunks that the filter left out
-            table = dataset._plan.table
+            table = dataset._reading.plan.table
             raw = table.coordinates()[table.filter_mask == 1]
             selections = [(slice(i * 3, i * 3 + 2), slice(j * 4, j * 4 + 3, 2)) for i, j in raw.tolist()]
         assert selections
@@ -212,7 +212,7 @@ def test_other_types_are_left_to_h5py(tmp_path, dtype):
     with lb.open(lb.index(path)) as file:
         is_string = h5py.check_string_dtype(dtype)
         if is_string and is_string.length:
-            assert file["x"]._plan is not None
+            assert file["x"]._reading is not None
             return
         assert unfiltered_values(file["x"].id, read_plan(file["x"].id, file._file_object)) is None
 
