@@ -59,6 +59,21 @@ def translate(problem: Exception, name: str) -> SourceError:
     return SourceError(f"{name}: cannot be read ({reason})")
 
 
+class _Descriptor:
+    """An open file, closed when nobody holds this any more.
+
+    Were it closed while another thread reads, its number might be that of another file by then.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
 class LocalReader:
     """A file of this machine, through one descriptor and ``pread``: safe in threads and after fork().
 
@@ -73,7 +88,7 @@ class LocalReader:
     def __init__(self, path: str | os.PathLike[str], expected: SourceIdentity | None = None) -> None:
         self._path = os.fspath(path)
         self._expected = expected
-        self._descriptor = -1
+        self._descriptor: _Descriptor | None = None
         self._closed = False
         self._identity: SourceIdentity | None = None
         self._tally = Tally()
@@ -88,8 +103,8 @@ class LocalReader:
             # Before opening: to open a pipe would wait for its writer.
             if not stat.S_ISREG(os.stat(self._path).st_mode):
                 raise SourceError(f"{self._path}: not a file but a folder or a device")
-            self._descriptor = os.open(self._path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-            status = os.fstat(self._descriptor)
+            self._descriptor = _Descriptor(os.open(self._path, os.O_RDONLY | getattr(os, "O_BINARY", 0)))
+            status = os.fstat(self._descriptor.number)
             changed = datetime.fromtimestamp(status.st_mtime, UTC).isoformat()
             identity = SourceIdentity(status.st_size, None, changed)
             check_expected(self._expected, identity, self._path)
@@ -101,9 +116,6 @@ class LocalReader:
 
     def __repr__(self) -> str:
         return f"<LocalReader {self._path}>"
-
-    def __del__(self) -> None:
-        self.close()
 
     @property
     def url(self) -> str:
@@ -148,11 +160,12 @@ class LocalReader:
         bool
             Always true: they are filled, or an error was raised.
         """
+        size, descriptor = self._open().size, self._held()
         for start, view in runs:
             wanted = ByteRange(start, len(view))
-            check_range(wanted, self._open().size, self._path)
+            check_range(wanted, size, self._path)
             try:
-                count = read_into(self._descriptor, view, start)
+                count = read_into(descriptor.number, view, start)
             except OSError as problem:
                 raise translate(problem, self._path) from None
             self._tally.add(requests=1, nbytes=count)
@@ -166,22 +179,28 @@ class LocalReader:
         return nullcontext()
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent."""
+        """Close the file. Idempotent."""
         self._closed = True
         self._release()
 
     def _release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._descriptor = None
+
+    def _held(self) -> _Descriptor:
+        """What a read holds while it lasts."""
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise SourceError(f"{self._path}: this reader is closed")
+        return descriptor
 
     def _read(self, wanted: ByteRange) -> bytes:
         check_range(wanted, self._open().size, self._path)
+        descriptor = self._held()
         pieces = []
         position = wanted.start
         try:
             # One pread gives at most 2 GiB on Linux, and may be interrupted.
-            while position < wanted.stop and (piece := os.pread(self._descriptor, wanted.stop - position, position)):
+            while position < wanted.stop and (piece := os.pread(descriptor.number, wanted.stop - position, position)):
                 pieces.append(piece)
                 position += len(piece)
         except OSError as problem:

@@ -286,3 +286,22 @@ def test_not_a_binary_file_object() -> None:
         FileObjectReader(io.StringIO("text"))
     with pytest.raises(TypeError, match="seek"):
         open_reader(5)
+
+
+def test_a_file_is_closed_when_no_read_holds_it_any_more(tmp_path: Path) -> None:
+    """Its descriptor's number may be another file's at once, whose bytes a read under way would then get."""
+    (tmp_path / "a").write_bytes(b"right")
+    (tmp_path / "b").write_bytes(b"wrong")
+    reader = LocalReader(tmp_path / "a")
+    assert reader.read_locked(0, 5) == b"right"
+    held = reader._held()
+    reader.close()
+    with open(tmp_path / "b", "rb") as other:
+        assert other.fileno() != held.number
+        assert os.pread(held.number, 5, 0) == b"right"
+    number = held.number
+    del held
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    with pytest.raises(SourceError, match="closed"):
+        reader.read_locked(0, 5)
