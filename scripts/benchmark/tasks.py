@@ -127,7 +127,7 @@ def _column(member: Any) -> Any:
 
 def var_names(access: Access, file: Any) -> Any:
     """Names of the genes."""
-    return plain(file["var"][text(file["var"].attrs["_index"])][:])
+    return _column(file["var"][text(file["var"].attrs["_index"])])
 
 
 def _cells(file: Any) -> int:
