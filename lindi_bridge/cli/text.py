@@ -13,8 +13,13 @@ def write(line: str = "") -> None:
     sys.stdout.write(line + "\n")
 
 
-def clean(text: str) -> str:
-    r"""Text on one line, without anything that a terminal would take for a command (``\x1b`` and the like)."""
+def clean(text: str | bytes) -> str:
+    r"""Text on one line, without anything that a terminal would take for a command (``\x1b`` and the like).
+
+    h5py gives names that are not UTF-8 as bytes.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

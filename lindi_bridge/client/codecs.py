@@ -32,6 +32,11 @@ MOST_DECODED = 256 * 1024 * 1024
 MOST_TEXT = 1 << 30
 """Bytes that the text of a chunk of Python objects may decompress to."""
 
+_PADDING = 8
+"""Bytes that are made for the bits that fill up the last byte of packed ones, and taken away again."""
+_PIECE = 1 << 20
+"""Bytes that are decoded at once with a codec that works with doubles, whatever the elements are."""
+
 Config = Mapping[str, Any]
 Filter = tuple[int, tuple[int, ...]]
 """Number and client values of an HDF5 filter."""
@@ -207,12 +212,30 @@ def _decode(data: bytes, config: Config, limit: int) -> bytes:
         if name in _SAFE:
             import numcodecs
 
-            return np.asarray(numcodecs.get_codec(dict(config)).decode(data)).tobytes()
+            if _largest(data, config) > limit + _PADDING:
+                raise MalformedError(f"its text decodes to more than {limit} bytes")
+            codec, step = numcodecs.get_codec(dict(config)), _PIECE if name == "fixedscaleoffset" else max(1, len(data))
+            pieces = [data[start : start + step] for start in range(0, len(data), step)] or [data]
+            return _checked(b"".join(np.asarray(codec.decode(piece)).tobytes() for piece in pieces), limit)
     except MalformedError:
         raise
     except (ValueError, RuntimeError, TypeError, KeyError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise MalformedError(f"its text cannot be decoded with {name!r}: {error}") from None
     raise MalformedError(f"the codec {name[:50]!r} is not one that this package decodes")
+
+
+def _largest(data: bytes, config: Config) -> int:
+    """Bytes that a codec of :data:`_SAFE` makes of so many at the most, before it has made them."""
+    name = config["id"]
+    if name == "packbits":  # the first one says how many bits of the last one count
+        return 8 * (len(data) - 1)
+    if name not in ("delta", "fixedscaleoffset"):
+        return len(data)
+    decoded = np.dtype(config["dtype"])
+    encoded = np.dtype(config.get("astype") or decoded)
+    if decoded.kind not in "iufb" or encoded.kind not in "iufb":
+        raise MalformedError(f"{name!r} of elements that are no numbers")
+    return len(data) // encoded.itemsize * decoded.itemsize
 
 
 def _inflate(data: bytes, limit: int, wbits: int) -> bytes:

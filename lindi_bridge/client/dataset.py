@@ -78,6 +78,15 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return super().__getitem__(args)
         return super().__getitem__(args, new_dtype=new_dtype)
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
+        if copy is False or not self or self._is_empty:
+            return super().__array__(dtype, copy=copy)  # type: ignore[no-any-return]
+        # As h5py's, but not under its lock, where nothing could be fetched ahead.
+        out = np.zeros(self.shape, self.dtype if dtype is None else dtype)
+        if self.size:
+            self.read_direct(out)
+        return out
+
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Read into an existing array; see :meth:`h5py.Dataset.read_direct`."""
         if not self:

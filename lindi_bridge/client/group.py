@@ -15,6 +15,7 @@ from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.views import ItemsViewHDF5, ValuesViewHDF5
 from lindi_bridge.client.wrapping import Wrapped, open_companion_file, our_class, register, wrap
 from lindi_bridge.errors import LeavesFileError, ReadOnlyError
+from lindi_bridge.indexer.damage import text_name
 
 __all__ = ["Group"]
 
@@ -145,8 +146,8 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
         return external_target(self.id, name, follow_last) if isinstance(name, bytes) and self.id else None
 
     def _companion(self, name: Any, filename: str) -> Any:
-        name = name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
-        return open_companion_file(self._file_object, posixpath.join(self.name or "/", name), filename)
+        path = posixpath.join(text_name(self.name or "/"), text_name(name))
+        return open_companion_file(self._file_object, path, filename)
 
     def _open_outside(self, name: Any, filename: str, target: str) -> Any:
         try:

@@ -72,7 +72,7 @@ def rebuild(document: Document, address: str, options: AccessOptions, *, quiet: 
 def _rebuild(document: Document, address: str, name: str, options: AccessOptions, quiet: bool) -> HDF5File:
     origin = document.origin
     tree = read_refs(document.refs(), document.templates, origin.url if origin is not None else None)
-    restore(tree, document.annotations, document.edited)
+    restore(tree, document.annotations, document.edited, document.generation_metadata.get("profile"))
     openers = _source_openers(document, tree, address, options)
     links = _links(document, tree, address, options)
     memory = VirtualMemory()

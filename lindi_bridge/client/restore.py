@@ -13,7 +13,7 @@ from h5py import h5t
 
 from lindi_bridge.client.codecs import MOST_DECODED, decode_plain
 from lindi_bridge.client.written_objects import is_object
-from lindi_bridge.client.written_types import described_dtype, plain_dtype, stored_type
+from lindi_bridge.client.written_types import described_dtype, memory_type, plain_dtype, stored_type
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.indexer.datasets import JSON_CODEC
 from lindi_bridge.indexer.text_rows import json_rows
@@ -22,7 +22,13 @@ from lindi_bridge.model.nodes import ArrayNode, GroupNode, Node, ReferenceTree, 
 __all__ = ["restore"]
 
 
-def restore(tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], edited: bool) -> None:
+_MOST_LINKS = 64
+"""That one path leads through."""
+
+
+def restore(
+    tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], edited: bool, profile: Any = None
+) -> None:
     """Make copies links again, and put back fill values, elements that are arrays, and attributes' only axis.
 
     Parameters
@@ -33,6 +39,8 @@ def restore(tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], e
         ``hdf5.annotations``, by path.
     edited : bool
         ``refs`` may be newer than the annotations: what is there in them stays as it is.
+    profile : str, optional
+        Of the document; only that of the profile ``zarr`` has copies.
 
     Raises
     ------
@@ -42,13 +50,20 @@ def restore(tree: ReferenceTree, annotations: Mapping[str, Mapping[str, Any]], e
     faults = Faults()
     links: dict[str, SoftLinkNode] = {}
     for path, annotation in annotations.items():
-        with faults.at(path):
-            if "copy_of" in annotation and path in tree.nodes and not edited:
+        if "copy_of" in annotation and path in tree.nodes and not edited:
+            with faults.at(path):
+                if path == "/" or profile != "zarr":
+                    raise MalformedError("its annotation says that it is a copy, where there are none")
                 links[path] = SoftLinkNode(_target(annotation["copy_of"]))
-            elif "link" in annotation and path not in tree.nodes:
+    for path in list(links):
+        with faults.at(path):
+            _check_copy(path, tree, links, annotations)
+    for path, annotation in annotations.items():
+        with faults.at(path):
+            if "link" in annotation and path not in tree.nodes:
                 if isinstance(tree.nodes.get(posixpath.dirname(path)), GroupNode):
                     links[path] = SoftLinkNode(_target(annotation["link"]))
-            elif path in tree.nodes:
+            elif path in tree.nodes and path not in links:
                 tree.nodes[path] = _restored(tree.nodes[path], annotation, edited)
     faults.raise_if_any()
     if links:
@@ -60,6 +75,33 @@ def _target(value: Any) -> str:
     if not isinstance(value, str) or not value.startswith("/") or "\0" in value:
         raise MalformedError("its annotation names no path that it is a link to")
     return value
+
+
+def _check_copy(
+    path: str, tree: ReferenceTree, links: Mapping[str, SoftLinkNode], annotations: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """A copy becomes a link, and what it holds is not looked at any more: it has to be what it leads to."""
+    parts, done = _parts(links[path].target), "/"
+    steps = 0
+    while parts:
+        done = posixpath.join(done, parts.pop(0))
+        if done in links:
+            steps += 1
+            if steps > _MOST_LINKS:
+                raise MalformedError("its annotation says that it is a copy of itself")
+            parts, done = _parts(links[done].target) + parts, "/"
+        elif done not in tree.nodes and "link" in annotations.get(done, {}):
+            return  # through a link that had no room for a copy
+    node, target = tree.nodes[path], tree.nodes.get(done)
+    same = type(node) is type(target)
+    if isinstance(node, ArrayNode) and isinstance(target, ArrayNode):
+        same = (node.shape, node.dtype) == (target.shape, target.dtype)
+    if not same:
+        raise MalformedError(f"its annotation says that it is a copy of {links[path].target[:100]}, which is another")
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _is_below(path: str, links: Mapping[str, SoftLinkNode]) -> bool:
@@ -118,10 +160,11 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
     if dtype.hasobject:
         raise MalformedError("its annotation says that values which point elsewhere were converted")
     stored = stored_type(annotation, dtype)
-    memory = h5t.py_create(plain_dtype(node.dtype), logical=True)
+    read = plain_dtype(node.dtype)
     whole = _of_array_elements(node, annotation.get("dtype"))
     if whole is not node:
-        memory = h5t.array_create(memory, dtype.shape)
+        read = np.dtype((read, dtype.shape))
+    memory = memory_type(_with_strings(read, dtype), stored)
     count, size = math.prod(whole.chunks), max(memory.get_size(), stored.get_size())
     if count * size > MOST_DECODED:
         raise MalformedError("its text stands for too many bytes")
@@ -137,15 +180,24 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
     return replace(whole, dtype=f"|V{stored.get_size()}", filters=(), inline=inline)
 
 
+def _with_strings(read: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What ``.zarray`` says of values, with the encodings of strings that only the annotation tells."""
+    if read.subdtype is not None and dtype.subdtype is not None and read.shape == dtype.shape:
+        return np.dtype((_with_strings(read.subdtype[0], dtype.subdtype[0]), read.shape))
+    if read.names and read.names == dtype.names:
+        return np.dtype([(name, _with_strings(read[name], dtype[name])) for name in read.names])
+    return dtype if read.kind == dtype.kind == "S" and read.itemsize == dtype.itemsize else read
+
+
 def _of_array_elements(node: ArrayNode, dtype: Any) -> ArrayNode:
     """An array whose last axes are those of its elements, as one of opaque elements of the same bytes."""
     axes = dtype.get("shape") if isinstance(dtype, dict) and "array" in dtype else None
     if not axes or not isinstance(axes, list) or is_object(node):
         return node
     rank = len(node.shape) - len(axes)
-    if rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes or isinstance(node.dtype, list):
+    if rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes:
         return node
-    nbytes = math.prod(axes) * np.dtype(node.dtype).itemsize
+    nbytes = math.prod(axes) * plain_dtype(node.dtype).itemsize
     table = node.table
     return replace(
         node,

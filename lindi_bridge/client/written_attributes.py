@@ -10,17 +10,34 @@ import h5py
 import numpy as np
 from h5py import h5a, h5p, h5s, h5t
 
-from lindi_bridge.client.written_types import described_dtype, stored_type
+from lindi_bridge.client.written_types import described_dtype, memory_type, stored_type
 from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
 
-__all__ = ["ANNOTATION_NAMES", "Attribute", "attribute_order", "attributes_of", "inferred_attribute", "write_attribute"]
+__all__ = [
+    "ANNOTATION_NAMES",
+    "Attribute",
+    "RefusedError",
+    "attribute_nbytes",
+    "attribute_order",
+    "attributes_of",
+    "inferred_attribute",
+    "write_attribute",
+]
 
 ANNOTATION_NAMES = frozenset(["_SCALAR", "_SOFT_LINK", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"])
 """Members of ``.zattrs`` that say something of the object and are no attributes of it."""
 
 _LARGE = 60_000
 """Bytes. Larger than 64 KiB need the storage that goes with a recorded order (``H5Pset_attr_phase_change``)."""
+
+
+_MOST_BYTES = 64 * 1024 * 1024
+"""Of one attribute."""
+
+
+class RefusedError(MalformedError):
+    """A value that is one of its type, and that libhdf5 does not take all the same."""
 
 
 class Attribute(NamedTuple):
@@ -53,6 +70,11 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
     typed = annotation.get("attributes", {})
     if not isinstance(typed, dict) or not all(isinstance(t, dict) for t in typed.values()):
         raise MalformedError("its annotation has damaged attributes")
+    for name in (*plain, *typed):
+        try:
+            name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise MalformedError(f"an attribute whose name {name[:100]!a} is no Unicode") from None
     names = [name for name in plain if name not in ANNOTATION_NAMES or name in typed]
     names += [name for name, t in typed.items() if name not in plain and _has_value(t)]
     order = annotation.get("attributes_in_order")
@@ -109,18 +131,20 @@ def _typed(name: str, annotation: Mapping[str, Any], value: Any) -> Attribute:
         if not all(isinstance(item, list) and len(item) == length for item in items):
             raise MalformedError("its value has not the shape that its annotation says")
         items = [inner for item in items for inner in item]
+    if len(items) * max(dtype.itemsize, int(type_id.get_size())) > _MOST_BYTES:
+        raise MalformedError(f"its annotation says a value of more than {_MOST_BYTES} bytes")
     return Attribute(name, dtype, type_id, tuple(shape), items)
 
 
 def attribute_order(attributes: list[Attribute]) -> int:
     """The order that an object must record to have its attributes: 0 unless one of them is large."""
-    if any(_size(attribute) > _LARGE for attribute in attributes):
+    if any(attribute_nbytes(attribute) > _LARGE for attribute in attributes):
         return int(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
     return 0
 
 
-def _size(attribute: Attribute) -> int:
-    # Values of variable length lie elsewhere, and count as their descriptors.
+def attribute_nbytes(attribute: Attribute) -> int:
+    """Bytes of an attribute; values of variable length lie elsewhere, and count as their descriptors."""
     return len(attribute.items) * int(attribute.type_id.get_size())
 
 
@@ -129,23 +153,47 @@ def write_attribute(obj: Any, attribute: Attribute, reference: ReferenceMaker) -
 
     Raises
     ------
+    MissingTargetError
+        A reference leads nowhere.
+    RefusedError
+        libhdf5 refuses the value; nothing of it is left.
     MalformedError
-        A reference leads nowhere, or libhdf5 refuses.
+        The value is none of its type.
     """
     name = attribute.name.encode("utf-8", "surrogateescape")
     try:
         if attribute.shape is None:
             h5a.create(obj, name, attribute.type_id, h5s.create(h5s.NULL))
             return
-        values = array_of(attribute.items, attribute.dtype, attribute.shape, reference)
+        values = _values(attribute.items, attribute.dtype, attribute.shape, reference)
+        memory = memory_type(attribute.dtype, attribute.type_id)
         space = h5s.create_simple(attribute.shape) if attribute.shape else h5s.create(h5s.SCALAR)
         made = h5a.create(obj, name, attribute.type_id, space)
         if values.size:
-            made.write(values, h5t.py_create(attribute.dtype))
+            _write(obj, name, made, values, memory)
     except MalformedError as error:
         raise type(error)(f"attribute {attribute.name[:100]!r}: {error}") from None
     except (OSError, ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise MalformedError(f"attribute {attribute.name[:100]!r} cannot be written: {error}") from None
+        raise RefusedError(f"attribute {attribute.name[:100]!r} cannot be written: {error}") from None
+
+
+def _values(
+    items: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceMaker
+) -> np.ndarray[Any, Any]:
+    try:
+        return array_of(items, dtype, shape, reference)
+    except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(error, MalformedError):
+            raise
+        raise MalformedError(f"its value does not fit the type {dtype}: {error}") from None
+
+
+def _write(obj: Any, name: bytes, made: h5a.AttrID, values: np.ndarray[Any, Any], memory: h5t.TypeID) -> None:
+    try:
+        made.write(values, memory)
+    except BaseException:
+        h5a.delete(obj, name)
+        raise
 
 
 # -- attributes without a type ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from h5py import h5d, h5f, h5fd, h5g, h5o, h5p, h5s, h5t
 from lindi_bridge.client.virtual import VirtualMemory
 from lindi_bridge.client.written_attributes import (
     Attribute,
+    RefusedError,
+    attribute_nbytes,
     attribute_order,
     attributes_of,
     inferred_attribute,
@@ -23,7 +25,7 @@ from lindi_bridge.client.written_datasets import PlannedDataset
 from lindi_bridge.client.written_objects import is_object
 from lindi_bridge.client.written_order import creation_order
 from lindi_bridge.client.written_plan import plan_dataset
-from lindi_bridge.client.written_types import type_from_text
+from lindi_bridge.client.written_types import memory_type, type_from_text
 from lindi_bridge.client.written_values import MissingTargetError, ReferenceMaker
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.hdf5.exit import close_at_exit
@@ -35,6 +37,7 @@ __all__ = ["WrittenFile"]
 _EOF_IN_SUPERBLOCK = 40
 """Where superblock version 0 has the end of the file (HDF5 File Format Specification 3.0, section II.A)."""
 _METADATA_BLOCK = 256 * 1024
+_MOST_ATTRIBUTES = 1 << 30
 _FAILURES = (OSError, ValueError, TypeError, RuntimeError, KeyError, OverflowError)
 """What h5py raises where libhdf5 refuses."""
 
@@ -70,6 +73,7 @@ class WrittenFile:
         self._ascii_links, self._unicode_links = h5p.create(h5p.LINK_CREATE), h5p.create(h5p.LINK_CREATE)
         self._unicode_links.set_char_encoding(h5t.CSET_UTF8)
         self._attributes: dict[str, list[Attribute]] = {}
+        self._attributes_nbytes = 0
         self._planned: dict[str, PlannedDataset] = {}
         self._datasets: dict[str, h5d.DatasetID] = {}
         self.chunks = ChunkWriter(memory)
@@ -125,7 +129,7 @@ class WrittenFile:
         if isinstance(node, SoftLinkNode):
             return
         plain = node.attributes
-        self._attributes[path] = list(attributes_of(plain, annotation, self._edited))
+        self._attributes[path] = self._counted(attributes_of(plain, annotation, self._edited))
         if isinstance(node, ArrayNode):
             try:
                 planned = plan_dataset(path, node, annotation)
@@ -138,6 +142,16 @@ class WrittenFile:
             order = planned.layout.attribute_order | attribute_order(self._attributes[path])
             planned.layout = replace(planned.layout, attribute_order=order)
             self._planned[path] = planned
+
+    def _counted(self, attributes: Iterable[Attribute]) -> list[Attribute]:
+        """Attributes, as long as those of all objects together are not many more bytes than any file has of them."""
+        out = []
+        for attribute in attributes:
+            self._attributes_nbytes += attribute_nbytes(attribute)
+            if self._attributes_nbytes > _MOST_ATTRIBUTES:
+                raise MalformedError(f"the attributes of all objects are more than {_MOST_ATTRIBUTES} bytes")
+            out.append(attribute)
+        return out
 
     def _group_order(self, path: str) -> tuple[int, int]:
         """Flags of the order of links and attributes of a group."""
@@ -247,7 +261,7 @@ class WrittenFile:
             type_from_text(annotation["committed"]).commit(self.file_id, _encoded(path), self._links_for(path))
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
-        self._attributes[path] = list(attributes_of({}, annotation, self._edited))
+        self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
 
     def _committed_type(self, path: str) -> Any:
         name = self._annotations.get(path, {}).get("committed_type")
@@ -275,7 +289,10 @@ class WrittenFile:
         except MissingTargetError as error:
             # What a reference leads to may be among the problems of the document.
             self.problems.append(Problem(path, "attribute", f"{error}; it is left out"))
-        except MalformedError:
+        except MalformedError as error:
+            if isinstance(error, RefusedError) and not self._edited:
+                self.problems.append(Problem(path, "attribute", f"{error}; it is left out"))
+                return
             node = self._tree.nodes.get(path)
             if (
                 not self._edited
@@ -317,7 +334,7 @@ class WrittenFile:
             self.chunks.refuse(planned, dataset)
             return
         if values is not None:
-            dataset.write(h5s.ALL, h5s.ALL, values, h5t.py_create(planned.dtype))
+            dataset.write(h5s.ALL, h5s.ALL, values, memory_type(planned.dtype, planned.type_id))
 
     def _close_indexes(self) -> None:
         """Close the chunk indexes of which libhdf5 has only the first chunk."""

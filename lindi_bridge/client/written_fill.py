@@ -10,12 +10,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from lindi_bridge.client.written_values import SPECIAL
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.nodes import ArrayNode
 
 __all__ = ["fill_value_of"]
-
-_SPECIAL: dict[Any, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
@@ -38,8 +37,7 @@ def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
                 raise ValueError("it is not as long as an element, or the elements are arrays")
             value = np.frombuffer(raw.ljust(dtype.itemsize, b"\0"), dtype)[0] if dtype.names else 0
         elif dtype.kind == "c":
-            real, imaginary = value if isinstance(value, list) else (value, 0)
-            value = complex(*(float(_SPECIAL[v] if isinstance(v, str) else v) for v in (real, imaginary)))
+            value = _complex_fill(value, dtype)
         elif dtype.kind == "f":
             value = _real_fill(value, dtype)
         elif dtype.kind in "SV":
@@ -54,11 +52,26 @@ def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
     return filled if filled.tobytes().strip(b"\0") else None
 
 
-def _real_fill(value: Any, dtype: np.dtype[Any]) -> float:
+def _complex_fill(value: Any, dtype: np.dtype[Any]) -> Any:
+    if _is_exact(value, 16, dtype):
+        return np.frombuffer(base64.b64decode(value, validate=True), dtype)[0]
+    real, imaginary = value if isinstance(value, list) else (value, 0)
+    return complex(*(float(SPECIAL[v] if isinstance(v, str) else v) for v in (real, imaginary)))
+
+
+def _is_exact(value: Any, most: int, dtype: np.dtype[Any]) -> bool:
+    """Whether it is all bytes, in base64, of a number that doubles, of ``most`` bytes, do not hold."""
+    length = 4 * math.ceil(dtype.itemsize / 3)
+    return isinstance(value, str) and dtype.itemsize > most and len(value) == length
+
+
+def _real_fill(value: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(value, str) and value.startswith("0x"):  # the bits (Zarr core specification v3.1, "Fill value")
         bits: float = np.array(int(value, 16), f"u{dtype.itemsize}").view(f"f{dtype.itemsize}").item()
         return bits
-    number = float(_SPECIAL.get(value, value) if isinstance(value, str) else value)
+    if _is_exact(value, 8, dtype):
+        return np.frombuffer(base64.b64decode(value, validate=True), dtype)[0]
+    number = float(SPECIAL.get(value, value) if isinstance(value, str) else value)
     with np.errstate(over="ignore"):
         if math.isfinite(number) and not np.isfinite(dtype.type(number)):
             raise ValueError("it is too large")

@@ -15,7 +15,7 @@ from h5py import h5t
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.indexer.dtypes import describe_dtype
 
-__all__ = ["described_dtype", "plain_dtype", "stored_type", "type_from_text"]
+__all__ = ["described_dtype", "memory_type", "plain_dtype", "stored_type", "type_from_text"]
 
 _MOST_ITEMSIZE = 1 << 28
 _MOST_DEPTH = 16
@@ -125,3 +125,52 @@ def stored_type(annotation: Mapping[str, Any], dtype: np.dtype[Any]) -> h5t.Type
         return h5t.py_create(dtype, logical=True)
     except (TypeError, ValueError) as error:
         raise MalformedError(f"HDF5 has no type for {dtype}: {error}") from None
+
+
+def memory_type(dtype: np.dtype[Any], stored: h5t.TypeID) -> h5t.TypeID:
+    """The type of values in memory that are written as elements of a stored type.
+
+    h5py's, but for strings of fixed length, which are padded as the stored ones are: else libhdf5 cuts the last
+    character of a string that fills its room where the file has strings that end in a null, and loses spaces at the end
+    where it has them padded with spaces.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Of the values.
+    stored : h5py.h5t.TypeID
+        In the file; its members need not lie where those of ``dtype`` do.
+
+    Raises
+    ------
+    TypeError
+        Strings in lists of variable length, whose type in memory is h5py's own affair.
+    """
+    if isinstance(stored, h5t.TypeStringID) and dtype.kind == "S" and dtype.itemsize == stored.get_size():
+        return stored
+    if isinstance(stored, h5t.TypeArrayID) and dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return h5t.array_create(memory_type(base, stored.get_super()), shape)
+    if isinstance(stored, h5t.TypeVlenID) and _has_padded_strings(stored.get_super()):
+        raise TypeError("h5py writes no lists of strings that are padded with spaces or end in a null")
+    if isinstance(stored, h5t.TypeCompoundID) and dtype.names and dtype.fields is not None:
+        members = {stored.get_member_name(k): stored.get_member_type(k) for k in range(stored.get_nmembers())}
+        made = h5t.create(h5t.COMPOUND, dtype.itemsize)
+        for name in dtype.names:
+            inner, offset = dtype.fields[name][:2]
+            encoded = name.encode("utf-8", "surrogateescape")
+            member = members.get(encoded)
+            made.insert(encoded, offset, h5t.py_create(inner) if member is None else memory_type(inner, member))
+        return made
+    return h5t.py_create(dtype)
+
+
+def _has_padded_strings(stored: h5t.TypeID) -> bool:
+    """Whether an element holds strings of fixed length that are padded otherwise than h5py does it."""
+    if isinstance(stored, h5t.TypeStringID):
+        return not stored.is_variable_str() and stored.get_strpad() != h5t.STR_NULLPAD
+    if isinstance(stored, (h5t.TypeArrayID, h5t.TypeVlenID)):
+        return _has_padded_strings(stored.get_super())
+    if isinstance(stored, h5t.TypeCompoundID):
+        return any(_has_padded_strings(stored.get_member_type(k)) for k in range(stored.get_nmembers()))
+    return False

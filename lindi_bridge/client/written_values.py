@@ -19,6 +19,9 @@ __all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of"]
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as LINDI writes them."""
 
+_MOST_BYTES = 1 << 30
+"""Of one array."""
+
 
 class MissingTargetError(MalformedError):
     """A reference to an object that is not in the file."""
@@ -92,6 +95,8 @@ def array_of(
     """
     if len(items) != math.prod(shape):
         raise MalformedError(f"{len(items)} values where the shape {shape} wants {math.prod(shape)}")
+    if len(items) * dtype.itemsize > _MOST_BYTES:
+        raise MalformedError(f"{len(items)} values of {dtype.itemsize} bytes, which are too many")
     base, inner = dtype.subdtype if dtype.subdtype is not None else (dtype, ())
     out = np.empty((len(items), *inner), base)
     for position, item in enumerate(items):
@@ -152,7 +157,10 @@ def _number(value: Any, dtype: np.dtype[Any]) -> Any:
         return np.frombuffer(data, dtype)[0]
     if dtype.kind == "c":
         real, imaginary = value
-        return complex(_real(real), _real(imaginary))
+        out = np.zeros((), dtype)
+        # Each part as a number by itself, which is its bytes where no double holds it.
+        out.real, out.imag = _number(real, out.real.dtype), _number(imaginary, out.real.dtype)
+        return out[()]
     if dtype.kind == "b":
         if not isinstance(value, bool) and value not in (0, 1):
             raise MalformedError(f"the value {str(value)[:60]} where a boolean belongs")

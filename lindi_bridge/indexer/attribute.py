@@ -7,11 +7,14 @@ from typing import Any
 import h5py
 
 from lindi_bridge.hdf5.file import refuse_source_error
+from lindi_bridge.indexer.damage import DAMAGE
 
-__all__ = ["attribute_or_none"]
+__all__ = ["attribute_or_none", "stored_name"]
 
-_DAMAGE = (KeyError, OSError, ValueError, RuntimeError, TypeError)
-"""What h5py raises for something in the file that libhdf5 cannot make sense of, or numpy has no type for."""
+
+def stored_name(name: str) -> bytes:
+    """The name of an attribute as it is stored; h5py itself takes no text that stands for bytes which are none."""
+    return name.encode("utf-8", "surrogateescape")
 
 
 def attribute_or_none(attributes: h5py.AttributeManager, name: str) -> Any:
@@ -22,6 +25,6 @@ def attribute_or_none(attributes: h5py.AttributeManager, name: str) -> Any:
     """
     try:
         return attributes[name] if name in attributes else None  # noqa: SIM401
-    except _DAMAGE as error:
+    except DAMAGE as error:
         refuse_source_error(error)
         return None

@@ -10,13 +10,16 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
+from lindi_bridge.hdf5.file import refuse_source_error
+from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dtypes import (
     declared_fill,
     describe_dtype,
-    encode_fill,
+    encode_exact_fill,
     encoded_type,
     fill_value,
     has_fill_value,
+    holds_nested_array,
     is_never_filled,
     stored_dtype,
     without_gaps,
@@ -32,7 +35,7 @@ from lindi_bridge.indexer.storage import (
 from lindi_bridge.indexer.values import ReferenceEncoder, encode_element
 from lindi_bridge.model.nodes import ArrayNode
 
-__all__ = ["JSON_CODEC", "DatasetIndexer", "describe_dataset", "string_array", "type_of_elements"]
+__all__ = ["JSON_CODEC", "DatasetIndexer", "describe_dataset", "loses_fill", "string_array", "type_of_elements"]
 
 JSONValue = Any
 
@@ -170,28 +173,39 @@ def describe_dataset(dataset: h5py.Dataset, plain: np.dtype[Any] | None) -> dict
     if plain is None:
         if fill := _fill_of_objects(dataset):
             annotation["fill_value"] = fill
-    elif is_never_filled(dataset) and has_fill_value(dataset):
-        fill = encode_fill(declared_fill(dataset, plain), plain)
+    elif plain.subdtype is None and has_fill_value(dataset):  # h5py cannot give that of an array
+        fill = encode_exact_fill(declared_fill(dataset, plain), plain)
         if fill != fill_value(dataset, plain):
-            annotation |= {"fill_value": fill, "fill_time": "never"}
+            annotation["fill_value"] = fill
+            if is_never_filled(dataset):
+                annotation["fill_time"] = "never"
     return annotation
 
 
 def _fill_of_objects(dataset: h5py.Dataset) -> JSONValue:
-    """The fill value of a compound or of text, where it is not zero or empty: an array of objects has none."""
+    """The fill value, where it is not zero or empty and the elements are stored otherwise than numpy has them."""
     dtype = dataset.dtype
     string = h5py.check_string_dtype(dtype)
     if not has_fill_value(dataset):
         return None
     if string is not None and string.length is None:
-        try:
-            return bytes(dataset.fillvalue).decode("utf-8")
-        except UnicodeDecodeError:
-            return None
-    if dtype.names and not dtype.hasobject:
-        value = without_gaps(np.asarray(dataset.fillvalue, dtype))
-        return encode_fill(value, dtype) if value.tobytes().strip(b"\0") else None
-    return None
+        return None if loses_fill(dataset) else bytes(dataset.fillvalue).decode("utf-8")
+    if dtype.hasobject or dtype.subdtype is not None:  # h5py has no fill values of arrays
+        return None
+    value = without_gaps(np.asarray(dataset.fillvalue, dtype))
+    return encode_exact_fill(value, dtype) if value.tobytes().strip(b"\0") else None
+
+
+def loses_fill(dataset: h5py.Dataset) -> bool:
+    """Whether the fill value is a string of variable length that is not UTF-8, which no annotation says."""
+    string = h5py.check_string_dtype(dataset.dtype)
+    if string is None or string.length is not None or not has_fill_value(dataset):
+        return False
+    try:
+        bytes(dataset.fillvalue).decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def type_of_elements(
@@ -202,13 +216,16 @@ def type_of_elements(
     Raises
     ------
     NotExpressibleError
-        numpy has no such type.
+        numpy has no such type, or the document cannot describe it.
     """
     try:
         plain = of_type(dataset.id.get_type())
-        dataset.dtype  # noqa: B018
-    except TypeError as error:
+        dtype = dataset.dtype
+    except DAMAGE as error:
+        refuse_source_error(error)
         raise NotExpressibleError("unreadable", f"numpy has no type for its elements: {error}") from error
+    if holds_nested_array(dtype) and (dtype.names or dtype.subdtype is not None):  # lists of arrays are linked to
+        raise NotExpressibleError("datatype", f"no description of arrays of arrays, or of lists of them: {dtype}")
     return plain
 
 

@@ -15,6 +15,7 @@ from h5py import h5d, h5ds
 from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.attribute import attribute_or_none
+from lindi_bridge.indexer.damage import DAMAGE
 
 __all__ = ["MACHINERY", "dimension_names", "dimension_number", "is_only_a_dimension", "is_scale"]
 
@@ -30,15 +31,11 @@ libraries shows them; the names of dimensions say the same."""
 _WITHOUT_VARIABLE = b"This is a netCDF dimension but not a netCDF variable"
 
 
-_DAMAGE = (KeyError, OSError, ValueError, RuntimeError, TypeError)
-"""What h5py raises for something in the file that libhdf5 cannot make sense of."""
-
-
 def is_scale(dataset: h5d.DatasetID) -> bool:
     """Whether a dataset is a dimension scale."""
     try:
         return bool(h5ds.is_scale(dataset))
-    except _DAMAGE as error:
+    except DAMAGE as error:
         refuse_source_error(error)
         return False
 
@@ -47,7 +44,7 @@ def is_only_a_dimension(scale: h5d.DatasetID) -> bool:
     """Whether a scale only tells the length of a netCDF dimension, and has no values."""
     try:
         return bool(h5ds.get_scale_name(scale).startswith(_WITHOUT_VARIABLE))
-    except _DAMAGE as error:
+    except DAMAGE as error:
         refuse_source_error(error)
         return False
 
@@ -105,7 +102,7 @@ def _scale(dataset: h5d.DatasetID, axis: int, path_of: Callable[[int], str | Non
     found: list[int] = []
     try:
         h5ds.iterate(dataset, axis, lambda scale: found.append(header_address(scale)), 0)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         refuse_source_error(error)
         return None  # scales that are not there any more
     return path_of(found[0]) if found else None

@@ -9,13 +9,17 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
+from lindi_bridge.indexer.damage import text_name
+
 __all__ = [
     "contains_references",
     "describe_dtype",
+    "encode_exact_fill",
     "encode_fill",
     "encoded_type",
     "fill_value",
     "has_fill_value",
+    "holds_nested_array",
     "stored_dtype",
     "without_gaps",
     "zarr_dtype",
@@ -102,6 +106,16 @@ def encode_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
     return base64.standard_b64encode(value.tobytes()).decode("ascii")
 
 
+def encode_exact_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
+    """The same for annotations: all bits of a number in base64 where a double has fewer."""
+    if dtype.kind in "fc":
+        with np.errstate(over="ignore"):  # infinite is another value, too
+            double = np.asarray(value).astype("f8" if dtype.kind == "f" else "c16").astype(dtype)
+        if not np.array_equal(double, value, equal_nan=True):
+            return base64.standard_b64encode(value.tobytes()).decode("ascii")
+    return encode_fill(value, dtype)
+
+
 def _float(value: float) -> float | str:
     if np.isnan(value):
         return "NaN"
@@ -122,6 +136,17 @@ def contains_references(dtype: np.dtype[Any]) -> bool:
     return vlen is not None and contains_references(np.dtype(vlen))
 
 
+def holds_nested_array(dtype: np.dtype[Any], in_list: bool = False) -> bool:
+    """Whether an element holds an array of arrays, or a list of arrays, anywhere: numpy and h5py merge or lose axes."""
+    if dtype.names:
+        return any(holds_nested_array(dtype[name]) for name in dtype.names)
+    if dtype.subdtype is not None:
+        base = dtype.subdtype[0]
+        return in_list or base.subdtype is not None or holds_nested_array(base)
+    vlen = h5py.check_vlen_dtype(dtype)
+    return vlen is not None and holds_nested_array(np.dtype(vlen), in_list=True)
+
+
 def describe_dtype(dtype: np.dtype[Any]) -> JSONValue:
     """Describe a dtype as h5py shows it, metadata included, in JSON.
 
@@ -134,7 +159,7 @@ def describe_dtype(dtype: np.dtype[Any]) -> JSONValue:
         return {"string": string.encoding, "length": string.length}
     enum = h5py.check_enum_dtype(dtype)
     if enum is not None:
-        return {"enum": {name: int(value) for name, value in enum.items()}, "base": dtype.str}
+        return {"enum": {text_name(name): int(value) for name, value in enum.items()}, "base": dtype.str}
     reference = h5py.check_ref_dtype(dtype)
     if reference is not None:
         return {"reference": "region" if reference is h5py.RegionReference else "object"}
@@ -155,7 +180,8 @@ def describe_dtype(dtype: np.dtype[Any]) -> JSONValue:
 def encoded_type(type_id: h5t.TypeID, dtype: np.dtype[Any]) -> str | None:
     """The stored type (``H5Tencode``, base64) where h5py would make another one of the dtype; else None."""
     try:
-        same = h5t.py_create(dtype, logical=True) == type_id
+        # Names that are not UTF-8, lone surrogates in the description, come back by the stored type alone.
+        same = "\\udc" not in ascii(describe_dtype(dtype)) and h5t.py_create(dtype, logical=True) == type_id
     except (TypeError, ValueError):
         same = False
     return None if same else base64.standard_b64encode(type_id.encode()).decode("ascii")

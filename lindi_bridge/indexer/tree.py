@@ -14,6 +14,8 @@ from h5py import h5g, h5i, h5l, h5o
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
+from lindi_bridge.indexer.damage import DAMAGE, text_name
+from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.indexer.dtypes import contains_references
 from lindi_bridge.indexer.profile import PROFILES, Profile
 from lindi_bridge.indexer.storage import DatasetStorage, InlinePolicy, NotExpressibleError
@@ -22,9 +24,6 @@ from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, So
 from lindi_bridge.model.snapshot import Departure
 
 __all__ = ["index_tree"]
-
-_DAMAGE = (KeyError, OSError, ValueError, RuntimeError)
-"""What h5py raises for something in the file that libhdf5 cannot make sense of."""
 
 JSONValue = Any
 
@@ -118,31 +117,31 @@ class _TreeIndexer:
     def _names(self, path: str, group: h5g.GroupID) -> list[bytes]:
         try:
             return list(group)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             refuse_source_error(error)
             self._problem(path, "unreadable", f"libhdf5 cannot list its members: {error}")
             return []
 
     def _child(self, parent: str, group: h5g.GroupID, raw: bytes) -> tuple[str, Any]:
-        name = raw.decode("utf-8", "surrogateescape")
+        name = text_name(raw)
         path = posixpath.join(parent, name)
         try:
             kind = group.links.get_info(raw).type
             value: Any = group.links.get_val(raw) if kind in (h5l.TYPE_SOFT, h5l.TYPE_EXTERNAL) else None
             child = h5o.open(group, raw) if kind == h5l.TYPE_HARD else None
-        except _DAMAGE as error:
+        except DAMAGE as error:
             refuse_source_error(error)
             self._problem(path, "unreadable", f"libhdf5 cannot open it: {error}")
             return path, None
         if kind == h5l.TYPE_SOFT:
-            target = value.decode("utf-8", "surrogateescape")
+            target = text_name(value)
             absolute = posixpath.normpath(posixpath.join(parent, target))
             self._links[path] = SoftLinkNode(absolute)
             if absolute != target:
                 self._annotate(path, soft=target)
             return path, None
         if kind == h5l.TYPE_EXTERNAL:
-            filename, target = (part.decode("utf-8", "surrogateescape") for part in value)
+            filename, target = map(text_name, value)
             self.departures.append(Departure(path, "external_link", (filename,)))
             self._annotate(path, external_link=[filename, target])
             self._problem(path, "external_link", f"a link to {target} in another file: {filename}")
@@ -161,8 +160,14 @@ class _TreeIndexer:
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def _node(self, path: str, obj: Any) -> Node | None:
-        if obj is None:
-            return None
+        try:
+            return None if obj is None else self._made(path, obj)
+        except DAMAGE as error:
+            refuse_source_error(error)
+            self._problem(path, "unreadable", f"h5py cannot make sense of it: {error}")
+            return GroupNode() if isinstance(obj, h5g.GroupID) else None  # its members need it
+
+    def _made(self, path: str, obj: Any) -> Node | None:
         kind = h5i.get_type(obj)
         if kind == h5i.DATATYPE:
             self._problem(path, "committed_datatype", "a committed datatype; Zarr has no place for it")
@@ -192,6 +197,8 @@ class _TreeIndexer:
             self._problem(
                 path, "virtual_dataset", "a virtual dataset over this same file: its values are kept, not its mappings"
             )
+        if loses_fill(dataset):
+            self._problem(path, "datatype", "a fill value that is not UTF-8, which counts in the HDF5 file only")
         stored = obj.get_type()
         if stored.committed():
             annotation["committed_type"] = self._paths.get(h5o.get_info(stored).addr)
@@ -212,7 +219,7 @@ class _TreeIndexer:
         if any(order):
             self._annotate(path, order=order)
         if order[0]:  # not all members have keys, and other programs write keys in another order
-            names = [name.decode("utf-8", "surrogateescape") for name in self._names(path, group)]
+            names = [*map(text_name, self._names(path, group))]
             self._annotate(path, links_in_order=names)
 
     def _attributes(self, path: str, obj: Any, in_annotation: bool = False) -> dict[str, JSONValue]:
@@ -220,15 +227,15 @@ class _TreeIndexer:
         plain: dict[str, JSONValue] = {}
         typed: dict[str, JSONValue] = {}
         try:
-            names = list(manager)
-        except _DAMAGE as error:
+            names = [text_name(name) for name in manager]
+        except DAMAGE as error:
             refuse_source_error(error)
             self._problem(path, "attribute", f"libhdf5 cannot list its attributes: {error}")
             return plain
         for name in names:
             try:
                 value, annotation, loss = self._profile.attribute(manager, name, self._reference)
-            except (*_DAMAGE, TypeError) as error:
+            except DAMAGE as error:
                 refuse_source_error(error)
                 self._problem(path, "attribute", f"attribute {name!r} cannot be expressed: {error}")
                 continue
@@ -243,7 +250,7 @@ class _TreeIndexer:
         if typed:
             self._annotate(path, attributes=typed)
         if obj.get_create_plist().get_attr_creation_order():
-            self._annotate(path, attributes_in_order=[*manager])
+            self._annotate(path, attributes_in_order=names)
         return plain
 
     def _problem(self, path: str, kind: str, message: str) -> None:

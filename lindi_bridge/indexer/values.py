@@ -12,8 +12,8 @@ import numpy as np
 from h5py import h5r, h5s
 
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.attribute import attribute_or_none
-from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type
+from lindi_bridge.indexer.attribute import attribute_or_none, stored_name
+from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, holds_nested_array
 
 __all__ = [
     "ABSENT",
@@ -54,7 +54,10 @@ class ReferenceEncoder:
         """Encode an object or region reference; a null reference has path null."""
         if not reference:
             return {"_REFERENCE": {"source": ".", "path": None, "object_id": None, "source_object_id": None}}
-        target = h5r.dereference(reference, self._root.id)
+        try:
+            target = h5r.dereference(reference, self._root.id)
+        except (KeyError, OSError, RuntimeError) as problem:
+            raise ValueError("the reference is damaged") from problem
         if target is None:
             raise ValueError("the reference points to nothing")
         path = self._path_of(header_address(target))
@@ -148,13 +151,15 @@ def _encode_scalar(value: Any) -> JSONValue:
             return "Infinity" if number > 0 else "-Infinity"
         return number
     if isinstance(value, (complex, np.complexfloating)):
-        return [_encode_scalar(value.real), _encode_scalar(value.imag)]
+        parts = [_encode_scalar(value.real), _encode_scalar(value.imag)]
+        if not any(isinstance(part, dict) for part in parts):
+            return parts  # else a complex of long doubles
     return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
 
 
 def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, JSONValue]:
     """The type and shape of an attribute."""
-    attribute_id = attributes.get_id(name)
+    attribute_id = attributes.get_id(stored_name(name))
     dtype, shape = attribute_id.dtype, attribute_id.shape
     annotation: dict[str, JSONValue] = {"dtype": describe_dtype(dtype), "shape": None if shape is None else list(shape)}
     stored = encoded_type(attribute_id.get_type(), dtype)
@@ -183,11 +188,19 @@ class EncodedAttribute(NamedTuple):
 
 
 def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: ReferenceEncoder) -> EncodedAttribute:
-    """Encode one attribute for LINDI's readers."""
-    value = attributes[name]
-    attribute_id = attributes.get_id(name)
+    """Encode one attribute for LINDI's readers.
+
+    Raises
+    ------
+    ValueError
+        It has no JSON form, a dangling reference for one.
+    """
+    attribute_id = attributes.get_id(stored_name(name))
     dtype, shape = attribute_id.dtype, attribute_id.shape
+    if holds_nested_array(dtype):
+        raise ValueError(f"arrays of arrays or lists of arrays: {dtype}")
     annotation = typed_attribute(attributes, name)
+    value = attributes[stored_name(name)]
     if isinstance(value, h5py.Empty):
         return EncodedAttribute(ABSENT, annotation)
     encoded = _encode_array(value, dtype, shape, reference)

@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from lindi_bridge.indexer.attribute import stored_name
 from lindi_bridge.indexer.values import (
     ABSENT,
     RESERVED_ATTRIBUTES,
@@ -34,7 +35,7 @@ def encode_zarr_attribute(
     """
     found = encode_attribute(attributes, name, reference)
     value, annotation = found.value, found.annotation
-    attribute_id = attributes.get_id(name)
+    attribute_id = attributes.get_id(stored_name(name))
     dtype: np.dtype[Any] = attribute_id.dtype
     if value is not ABSENT:
         if dtype.kind != "f" or not _holds_text(value):

@@ -135,7 +135,7 @@ class ZarrDatasetIndexer:
             return node
         declared = _declared_fill(dataset, dtype)
         if node.fill_value != declared and not (declared is None and _is_zero(dataset)):
-            annotation["fill_value"] = node.fill_value
+            annotation.setdefault("fill_value", node.fill_value)  # the declared one, where that is never written
         return replace(node, fill_value=declared)
 
     def _refuse(

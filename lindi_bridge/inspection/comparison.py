@@ -12,6 +12,8 @@ import h5py
 
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
+from lindi_bridge.indexer.damage import text_name
+from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.inspection.answers import FAILURES, Difference, Failure, Questioner, Unavailable, same
 from lindi_bridge.inspection.offline import OfflineFile
 from lindi_bridge.inspection.places import is_linked, places_differ, places_of
@@ -78,7 +80,7 @@ class _Comparison(Questioner):
         names, others = answers
         known, known_there = set(names), set(others)
         for name in [*names, *(n for n in others if n not in known)]:
-            child = posixpath.join(path, name)
+            child = posixpath.join(path, text_name(name))
             if self._is_unsaid(child):
                 continue
             if name not in known_there:
@@ -269,7 +271,9 @@ def _has_fill_value(dataset: Any) -> bool:
         dtype = dataset.dtype
     except FAILURES:
         return False  # h5py has no type for it
-    return not dtype.hasobject or h5py.check_string_dtype(dtype) is not None
+    if h5py.check_string_dtype(dtype) is not None:
+        return not loses_fill(dataset)
+    return not dtype.hasobject
 
 
 def _filters(dataset: Any) -> Any:

@@ -181,7 +181,7 @@ class _Comparison:
         if isinstance(found, Raised):
             self.report("error", path, f"listing raised {found!r}")
             return
-        if names != found and sorted(names) == sorted(found):
+        if names != found and sorted(names, key=str) == sorted(found, key=str):  # bytes where not UTF-8
             self.report("order", path, unequal(names, found))
         for name in found:
             if name not in names:
@@ -214,7 +214,7 @@ class _Comparison:
         if isinstance(found, Raised):
             self.report("error", f"{path}@", f"listing attributes raised {found!r}")
             return
-        if names != found and sorted(names) == sorted(found):
+        if names != found and sorted(names, key=str) == sorted(found, key=str):  # bytes where not UTF-8
             self.report("order", f"{path}@", unequal(names, found))
         for name in found:
             if name not in names:

@@ -173,6 +173,13 @@ def _(written: Written) -> None:
     assert not any(key.startswith("/") for key in written.refs)
     assert all(isinstance(v, dict) for k, v in written.refs.items() if k.rpartition("/")[2].startswith(".z"))
     assert {} not in written.refs.values()
+    path = written.folder / "names.h5"
+    with h5py.File(path, "w") as file:
+        h5py.h5g.create(file.id, b"a\xff")
+        h5py.h5a.create(file["/"].id, b"b\xfe", h5py.h5t.STD_I32LE, h5py.h5s.create(h5py.h5s.SCALAR))
+    text = lb.index(path).to_json()
+    assert r'"a\udcff/.zgroup"' in text
+    assert r'"b\udcfe":0' in text
 
 
 @of("2.2")
@@ -348,6 +355,17 @@ def _(written: Written) -> None:
         for key in a
     }
     assert used <= known
+    path = written.folder / "fill.h5"
+    with h5py.File(path, "w") as file:
+        fill = np.longdouble(1) / 3
+        file.create_dataset("x", (2,), "g", fillvalue=fill)
+        file["t"] = np.dtype("i4")
+        file.attrs.create("a", 1, dtype=file["t"])
+    lb.index(path).save(path.with_suffix(".json"))
+    annotations = json.loads(path.with_suffix(".json").read_text())["hdf5"]["annotations"]
+    assert np.frombuffer(base64.b64decode(annotations["/x"]["fill_value"]), "g")[0] == fill
+    with lb.open(path.with_suffix(".json"), prefer="annotations") as file:
+        assert not file.attrs.get_id("a").get_type().committed()
 
 
 @of("5.8")
@@ -367,6 +385,7 @@ def _(written: Written) -> None:
 
 @of("6.1")
 def _(written: Written) -> None:
+    """Odd types and fill values: test_odd_objects.py."""
     problems = {problem["path"]: problem["kind"] for problem in written.document["generationMetadata"]["problems"]}
     assert problems == {"/elsewhere": "external_link", "/type": "committed_datatype"}
     assert not any(key.startswith(("elsewhere", "type")) for key in written.refs)

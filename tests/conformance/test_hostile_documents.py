@@ -44,6 +44,7 @@ def document(refs, **members):
 
 
 BOMB = "base64:" + base64.b64encode(zlib.compress(bytes(1 << 26))).decode()
+ZEROS = "base64:" + base64.b64encode(bytes(512)).decode()
 PICKLE = "base64:" + base64.b64encode(b"cos\nsystem\n(S'true'\ntR.").decode()
 DEEP = "[" * 100_000
 JSON2 = {"id": "json2"}
@@ -122,6 +123,18 @@ MALFORMED = {
     "fill value that is text": (array(fill_value="abc", dtype="|b1"), "fill value"),
     "fill value that is too large": (array(fill_value=1e300, dtype="<f4"), "too large"),
     "fill value that is too long": (array(fill_value="YWJjZA==", dtype="|S2"), "as long as an element"),
+    "packed bits in packed bits": (
+        array(shape=[8], chunks=[8], dtype="|u1", filters=[{"id": "packbits"}] * 9, refs={"0": ZEROS}),
+        "decodes to more than",
+    ),
+    "small differences of large numbers": (
+        array(filters=[{"id": "delta", "dtype": "<i8", "astype": "|i1"}] * 4, refs={"0": ZEROS}),
+        "decodes to more than",
+    ),
+    "scaled objects": (
+        array(filters=[{"id": "fixedscaleoffset", "scale": 1, "offset": 0, "dtype": "|O"}], refs={"0": ZEROS}),
+        "no numbers",
+    ),
     "an unknown byte order in v3": (
         {**GROUP, "x/zarr.json": {"zarr_format": 3, "node_type": "array", "shape": [4]}},
         "not a 'regular'",
@@ -273,3 +286,72 @@ def test_a_lying_annotation_is_an_error(tmp_path):
         raw["hdf5"]["annotations"].setdefault(path, {}).update(lie)
         with pytest.raises(lb.DocumentError, match=message):
             lb.open(json.dumps(raw).encode(), prefer="annotations", source=str(source))
+
+
+_HUGE = {"array": "|i1", "shape": [1 << 27]}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"q": {"dtype": {"string": "ascii", "length": 1 << 27}, "shape": [1], "value": ["a"]}}, "attribute 'q'"),
+        ({"q": {"dtype": _HUGE, "shape": [100_000], "value": [0] * 100_000}}, "attribute 'q'"),
+        ({"q": {"dtype": {"vlen": _HUGE}, "shape": [], "value": [0] * 100}}, "attribute 'q'.*too many"),
+        (
+            {
+                f"q{k}": {"dtype": {"string": "ascii", "length": 1 << 25}, "shape": [1], "value": ["a"]}
+                for k in range(40)
+            },
+            "the attributes of all objects",
+        ),
+        ({"\ud800": {"dtype": "<i4", "shape": [], "value": 1}}, "no Unicode"),
+    ],
+    ids=["a long string", "elements that are large arrays", "in a list", "all together", "a name that is no Unicode"],
+)
+def test_attributes_have_a_budget(attributes, message, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = 1
+    raw = json.loads(lb.index(tmp_path / "a.h5").to_json())
+    raw["hdf5"]["annotations"].setdefault("/", {})["attributes"] = attributes
+    with pytest.raises(lb.DocumentError, match=message):
+        lb.open(json.dumps(raw).encode(), prefer="annotations", source=str(tmp_path / "a.h5"))
+
+
+@pytest.mark.parametrize(
+    ("profile", "path", "target", "message"),
+    [
+        ("lindi", "/", "/g", "where there are none"),
+        ("zarr", "/", "/g", "where there are none"),
+        ("lindi", "/y", "/z", "where there are none"),
+        ("zarr", "/y", "/y", "copy of itself"),
+        ("zarr", "/z", "/y", "which is another"),
+        ("zarr", "/g", "/y", "which is another"),
+        ("zarr", "/y", "/nowhere", "which is another"),
+    ],
+)
+def test_what_is_no_copy_becomes_no_link(profile, path, target, message, tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/x"] = np.arange(3)
+        file["y"], file["z"] = np.arange(4), np.arange(5)
+    raw = json.loads(lb.index(tmp_path / "a.h5", profile=profile).to_json())
+    raw["hdf5"]["annotations"].setdefault(path, {})["copy_of"] = target
+    with pytest.raises(lb.DocumentError, match=message):
+        lb.open(json.dumps(raw).encode(), prefer="annotations", source=str(tmp_path / "a.h5"))
+
+
+def test_a_bomb_in_a_source(tmp_path):
+    """Chunks that no filter of HDF5 decodes are fetched and decoded by this package, within the same bounds."""
+    (tmp_path / "a.bin").write_bytes(bytes(512))
+    refs = array(
+        shape=[8],
+        chunks=[8],
+        dtype="|u1",
+        filters=[{"id": "packbits"}] * 9,
+        refs={"0": [str(tmp_path / "a.bin"), 0, 512]},
+    )
+    (tmp_path / "a.json").write_bytes(document(refs))
+    with (
+        lb.open(tmp_path / "a.json") as file,
+        pytest.raises(lb.DocumentError, match=r"chunk 0: .*decodes to more than"),
+    ):
+        file["x"][()]

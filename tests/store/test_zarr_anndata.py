@@ -258,8 +258,12 @@ def test_every_kind_of_column_and_member_lazily(every_kind, tmp_path):
             made.uns[name] = anndata.io.read_elem(f[name])
     made.write_h5ad(tmp_path / "a.h5ad", compression="gzip")
     lazy, whole = lb.read_lazy(write_document(tmp_path / "a.h5ad")), anndata.read_h5ad(tmp_path / "a.h5ad")
-    with h5py.File(tmp_path / "a.h5ad") as f:
-        helpers.assert_equal(lazy.to_memory(), read_lazy(f).to_memory())
+    del made.varm["nothing"]  # from HDF5 anndata 0.12.8 does not read it lazily
+    made.write_h5ad(tmp_path / "b.h5ad", compression="gzip")
+    found = lazy.to_memory()
+    assert found.varm.pop("nothing").shape == (made.n_vars, 0)
+    with h5py.File(tmp_path / "b.h5ad") as f:
+        helpers.assert_equal(found, read_lazy(f).to_memory())
     for where in (slice(3, 9), [5, 2, 7], np.arange(made.n_obs) % 7 == 0):
         part, wanted = lazy[where].to_memory(), whole[where].copy()
         helpers.assert_equal(part.X, wanted.X)
