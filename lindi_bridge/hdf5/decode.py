@@ -17,6 +17,9 @@ __all__ = ["ChunkDecoder"]
 
 _numbers = itertools.count()
 
+_MOST_MASKS = 16
+"""Masks of one dataset whose chunks are decoded; files have two or three, and each takes the memory of a chunk."""
+
 
 class ChunkDecoder:
     """Decodes chunks of one dataset.
@@ -30,37 +33,44 @@ class ChunkDecoder:
     """
 
     def __init__(self, create: h5p.PropDCID, itemsize: int) -> None:
+        self._create = create
         self._shape = create.get_chunk()
         self._type = h5t.create(h5t.OPAQUE, itemsize)
         self._values = np.empty(self._shape, f"V{itemsize}")
         self._file = h5py.File(f"chunk decoder {next(_numbers)}", "w", driver="core", backing_store=False)
-        properties = h5p.create(h5p.DATASET_CREATE)
-        properties.set_chunk(self._shape)
-        # Shuffle is not told the size of a variable-length type, so that it does nothing to one; here it would.
-        filters = [create.get_filter(position) for position in range(create.get_nfilters())]
-        self._positions = [k for k, f in enumerate(filters) if f[0] != h5z.FILTER_SHUFFLE or len(f[2])]
-        self._dataset: h5d.DatasetID | None = None
-        try:
-            for position in self._positions:
-                number, flags, values, _ = create.get_filter(position)
-                properties.set_filter(number, flags, values)
-            space = h5s.create_simple(self._shape)
-            self._dataset = h5d.create(self._file.id, b"chunk", self._type, space, properties)
-        except (OSError, RuntimeError, ValueError):
-            pass  # a filter that is not installed: nothing can be decoded
+        self._datasets: dict[int, h5d.DatasetID | None] = {}
 
     def decode(self, data: bytes, mask: int) -> bytes | None:
         """Raw bytes of a stored chunk, or None where libhdf5 cannot decode it."""
-        if self._dataset is None:
+        # One dataset for each mask, with the filters that were applied: HDF5 2.0 forgets the mask of a chunk that was
+        # written as it is, until the file is opened again.
+        if mask not in self._datasets:
+            self._datasets[mask] = self._made(mask) if len(self._datasets) < _MOST_MASKS else None
+        dataset = self._datasets[mask]
+        if dataset is None:
             return None
         try:
-            skipped = sum((mask >> position & 1) << k for k, position in enumerate(self._positions))
-            self._dataset.write_direct_chunk((0,) * len(self._shape), data, skipped)
-            self._dataset.read(h5s.ALL, h5s.ALL, self._values, self._type)
+            dataset.write_direct_chunk((0,) * len(self._shape), data)
+            dataset.read(h5s.ALL, h5s.ALL, self._values, self._type)
         except (OSError, RuntimeError, ValueError):
             return None
         return self._values.tobytes()
 
+    def _made(self, mask: int) -> h5d.DatasetID | None:
+        properties = h5p.create(h5p.DATASET_CREATE)
+        properties.set_chunk(self._shape)
+        try:
+            for position in range(self._create.get_nfilters()):
+                number, flags, values, _ = self._create.get_filter(position)
+                # Shuffle is not told the size of a variable-length type, so that it does nothing to one; here it would.
+                if mask >> position & 1 or (number == h5z.FILTER_SHUFFLE and not values):
+                    continue
+                properties.set_filter(number, flags, values)
+            space = h5s.create_simple(self._shape)
+            return h5d.create(self._file.id, b"chunk %d" % mask, self._type, space, properties)
+        except (OSError, RuntimeError, ValueError):
+            return None  # a filter that is not installed: nothing can be decoded
+
     def close(self) -> None:
-        """Free the dataset in memory."""
+        """Free the datasets in memory."""
         self._file.close()

@@ -680,6 +680,25 @@ def test_any_selection_equals_h5py(tmp_path: Path, cache_bytes: int, data: st.Da
                 assert file._file_object.misses == 0, "something was not fetched ahead"
 
 
+@pytest.mark.usefixtures("nothing_embedded")
+@pytest.mark.parametrize(
+    ("options", "mask"),
+    [({"compression": "lzf"}, 0b1), ({"compression": "lzf", "shuffle": True}, 0b11), ({"compression": "gzip"}, 0)],
+)
+def test_strings_of_chunks_that_a_filter_left_as_they_are_come_ahead(
+    tmp_path: Path, options: dict[str, Any], mask: int
+) -> None:
+    path, document = tmp_path / "a.h5", tmp_path / "a.lindi.json"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("d", (1,), h5py.string_dtype(), chunks=(1,), **options)
+        dataset[0] = "a text"
+        assert dataset.id.get_chunk_info(0).filter_mask == mask
+    lb.index(path).save(document)
+    with lb.open(document) as file:
+        assert file["d"].asstr()[:].tolist() == ["a text"]
+        assert file._file_object.misses == 0
+
+
 def test_empty_values_of_variable_length_are_indexed(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
