@@ -17,6 +17,7 @@ from h5py import h5g, h5l
 
 from lindi_bridge.errors import LeavesFileError, LindiBridgeError, SourceNotFoundError
 from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.model.text import text_name
 from lindi_bridge.ranges import is_local, join, scheme_of, strip_secrets
 
 __all__ = [
@@ -63,7 +64,7 @@ def external_target(group: h5g.GroupID, path: bytes, follow_last: bool = True) -
             return None
         if kind == "external":
             filename, target = value
-            return _decode(filename), _decode(posixpath.join(target, rest))
+            return text_name(filename), text_name(posixpath.join(target, rest))
         path = posixpath.join(value, rest)
     return None
 
@@ -172,7 +173,3 @@ def open_companion(file: HDF5File, path: str, filename: str, kind: str, opener: 
         raise LeavesFileError(
             f"{file.address}: {path} lies in another file, which cannot be opened: {error}"
         ) from error
-
-
-def _decode(value: bytes) -> str:
-    return value.decode("utf-8", "surrogateescape")

@@ -27,6 +27,7 @@ from lindi_bridge.client.wrapping import (
     wrap,
 )
 from lindi_bridge.errors import LeavesFileError
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import RangeReader, h5py_lock_is_held, open_reader
 
 __all__ = ["Dataset"]
@@ -42,6 +43,11 @@ class _Reading(NamedTuple):
     unfiltered: UnfilteredValues | None
     stream: Stream
 
+    def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> None:
+        """Have fetched ahead what comes after a selection, unless it is read from this machine as it is."""
+        if self.unfiltered is None or not self.unfiltered.are_local(file):
+            self.stream.follow(args, dataset, file)
+
 
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     """A dataset; see :class:`h5py.Dataset`. Reads fetch what they need in one wave."""
@@ -49,11 +55,11 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
         if not self:
             return self._read(args, new_dtype)  # closed: h5py says so
-        plan, near, unfiltered, stream = self._reading
+        reading = self._reading
+        plan, near, unfiltered, _ = reading
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype)
-        if unfiltered is None or not unfiltered.are_local(self._file_object):
-            stream.follow(args, self, self._file_object)
+        reading.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
             values = unfiltered.read(args, self._file_object)
             if values is not None:
@@ -92,7 +98,8 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         if not self:
             super().read_direct(dest, source_sel, dest_sel)
             return
-        plan, _, unfiltered, stream = self._reading
+        reading = self._reading
+        plan, unfiltered = reading.plan, reading.unfiltered
         selection = () if source_sel is None else source_sel
         if plan.leaves_file:
             # Converted by libhdf5, as h5py would have it, and not by numpy.
@@ -102,8 +109,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             except ValueError as problem:
                 raise TypeError(f"{self.name}: the array that it is to be read into has another shape") from problem
             return
-        if unfiltered is None or not unfiltered.are_local(self._file_object):
-            stream.follow(selection, self, self._file_object)
+        reading.follow(selection, self, self._file_object)
         if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
             return
         whole = self._fetch(plan, selection)

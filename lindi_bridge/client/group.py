@@ -15,7 +15,7 @@ from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.views import ItemsViewHDF5, ValuesViewHDF5
 from lindi_bridge.client.wrapping import Wrapped, open_companion_file, our_class, register, wrap
 from lindi_bridge.errors import LeavesFileError, ReadOnlyError
-from lindi_bridge.indexer.damage import text_name
+from lindi_bridge.model.text import stored_name, text_name
 
 __all__ = ["Group"]
 
@@ -128,7 +128,7 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
         for name in self._visited_links():
             if not isinstance(super().get(name, getlink=True), h5py.HardLink):
                 continue
-            address = int(h5g.get_objinfo(self.id, name.encode("utf-8", "surrogateescape")).objno[0])
+            address = int(h5g.get_objinfo(self.id, stored_name(name)).objno[0])
             if address not in seen:
                 seen.add(address)
                 names.append(name)
@@ -142,7 +142,7 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
 
     def _outside(self, name: Any, follow_last: bool = True) -> tuple[str, str] | None:
         if isinstance(name, str):
-            name = name.encode("utf-8", "surrogateescape")
+            name = stored_name(name)
         return external_target(self.id, name, follow_last) if isinstance(name, bytes) and self.id else None
 
     def _companion(self, name: Any, filename: str) -> Any:

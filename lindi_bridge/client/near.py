@@ -14,6 +14,7 @@ from typing import Any
 from lindi_bridge.client.chunk_places import ChunkPlaces
 from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.runs import block_strides
+from lindi_bridge.client.selection import Box, box_of
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
 
@@ -52,7 +53,7 @@ class NearChunks:
         """
         if not self._is_simple:
             return False
-        box = self._box(args)
+        box = box_of(args, self._shape)
         if box is None:
             return False
         if self._places is None:
@@ -66,7 +67,7 @@ class NearChunks:
         places = map(self._places.find, itertools.product(*spans))
         return all(place is None or file.holds(ByteRange(place.offset, place.nbytes)) for place in places)
 
-    def _runs_are_held(self, box: list[tuple[int, int]], offset: int, file: HDF5File) -> bool:
+    def _runs_are_held(self, box: Box, offset: int, file: HDF5File) -> bool:
         inner = len(box) - 1
         while inner > 0 and box[inner] == (0, self._shape[inner]):
             inner -= 1
@@ -78,26 +79,3 @@ class NearChunks:
         return all(
             file.holds(ByteRange(start + sum(map(operator.mul, place, self._strides)), length)) for place in outer
         )
-
-    def _box(self, args: Any) -> list[tuple[int, int]] | None:
-        """First index and end along each axis; None if it is no box, or an empty one."""
-        items = args if type(args) is tuple else (args,)
-        if len(items) > len(self._shape):
-            return None
-        box = []
-        for item, length in zip(items, self._shape, strict=False):
-            if type(item) is int:
-                first = item + length if item < 0 else item
-                stop = first + 1
-            elif type(item) is slice and item.step is None:
-                try:
-                    first, stop, _ = item.indices(length)
-                except TypeError:
-                    return None
-            else:
-                return None
-            if not 0 <= first < stop <= length:
-                return None
-            box.append((first, stop))
-        box += [(0, length) for length in self._shape[len(box) :]]
-        return box if self._shape.count(0) == 0 else None

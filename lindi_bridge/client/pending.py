@@ -15,6 +15,7 @@ from lindi_bridge.client.written_datasets import PlannedDataset
 from lindi_bridge.client.written_file import WrittenFile
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.errors import DocumentError
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["PendingChunks"]
 
@@ -60,7 +61,7 @@ class PendingChunks:
             if waiting is None:
                 return
             planned, root = waiting
-            dataset = h5d.open(self._written.file_id, planned.path.encode("utf-8", "surrogateescape"))
+            dataset = h5d.open(self._written.file_id, stored_name(planned.path))
             if planned.refusal is None:
                 self._written.chunks.put_text(planned, dataset)
             if planned.refusal is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 
 from lindi_bridge.client.plan import ReadPlan, read_plan
+from lindi_bridge.client.selection import Box, box_of
 from lindi_bridge.errors import LindiBridgeError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange, h5py_lock_is_held
@@ -26,8 +27,6 @@ _LEAST = 64 * 1024
 """Bytes that it is worth to ask for."""
 _SPARSE = {"data", "indices"}
 _LOGGER = logging.getLogger(__name__)
-
-Span = tuple[int, int]
 
 
 class _Streams:
@@ -59,7 +58,7 @@ class Stream:
     def __init__(self, plan: ReadPlan) -> None:
         self._plan = plan
         self._shape = plan.shape
-        self._last: tuple[Span, ...] = ()
+        self._last: Box = ()
         self._axis = -1
         """Along which the slices go on; -1 as long as they do not."""
         self._window = 0
@@ -81,8 +80,8 @@ class Stream:
         file : HDF5File
             The file object below.
         """
-        spans = self._spans(args)
-        if spans is None:
+        spans = box_of(args, self._shape)
+        if not spans or args == ():  # () asks for all at once
             return
         last, self._last = self._last, spans
         axis = _continued_axis(last, spans)
@@ -104,7 +103,7 @@ class Stream:
         """Begin anew."""
         self._axis, self._window, self._fetched, self._shortest = -1, 0, 0, 0
 
-    def _advance(self, spans: tuple[Span, ...], axis: int, file: HDF5File) -> None:
+    def _advance(self, spans: Box, axis: int, file: HDF5File) -> None:
         """Fetch what follows, unless half of the window is on its way already."""
         (first, stop), length = spans[axis], self._shape[axis]
         chunk = self._plan.chunks[axis] if self._plan.chunks else 1
@@ -119,7 +118,7 @@ class Stream:
             box[axis] = slice(begin, end)
             return self._plan.ranges(tuple(box))
 
-        end = min(_up(stop + 2 * window, chunk), length)
+        end = furthest = min(_up(stop + 2 * window, chunk), length)
         wanted = ranges(end)
         nbytes = sum(r.length for r in wanted)
         room = file.cache_bytes // _SHARE
@@ -132,7 +131,7 @@ class Stream:
         if end > begin:
             self._fetched = end
             _streams(file).run(self)
-            file.fetch_later(ranges(end))
+            file.fetch_later(wanted if end == furthest else ranges(end))
 
     def _announce_neighbour(self, dataset: h5py.Dataset, file: HDF5File) -> None:
         """Fetch the beginning of the other array of a sparse matrix: two slices of the same length."""
@@ -158,7 +157,7 @@ class Stream:
         if sum(r.length for r in ranges) <= file.cache_bytes // _SHARE:
             file.fetch_later(ranges)
 
-    def _follows_its_neighbour(self, spans: tuple[Span, ...], dataset: h5py.Dataset, file: HDF5File) -> bool:
+    def _follows_its_neighbour(self, spans: Box, dataset: h5py.Dataset, file: HDF5File) -> bool:
         """Whether this is the beginning of one array of a sparse matrix, of which the other one was streamed."""
         name, length = _streams(file).finished
         if len(spans) != 1 or length != self._shape[0] or spans[0][1] == length:
@@ -166,31 +165,6 @@ class Stream:
         group, last = posixpath.split(name)
         mine, this = posixpath.split(str(dataset.name))
         return mine == group and {last, this} == _SPARSE
-
-    def _spans(self, args: Any) -> tuple[Span, ...] | None:
-        """First index and end along each axis; None if it is no box, or an empty one."""
-        items = args if type(args) is tuple else (args,)
-        shape = self._shape
-        if not 0 < len(items) <= len(shape):
-            return None
-        spans = []
-        for item, length in zip(items, shape, strict=False):
-            if type(item) is int:
-                first = item + length if item < 0 else item
-                stop = first + 1
-            elif type(item) is slice and item.step is None:
-                try:
-                    first, stop, _ = item.indices(length)
-                except TypeError:
-                    return None
-            else:
-                return None
-            if not 0 <= first < stop <= length:
-                return None
-            spans.append((first, stop))
-        if len(items) < len(shape):
-            spans += [(0, length) for length in shape[len(items) :]]
-        return tuple(spans)
 
 
 def stream_of(plan: ReadPlan, file: HDF5File) -> Stream:
@@ -205,7 +179,7 @@ def _streams(file: HDF5File) -> _Streams:
     return file.properties.setdefault("streams", _Streams()) if streams is None else streams
 
 
-def _continued_axis(last: tuple[Span, ...], spans: tuple[Span, ...]) -> int | None:
+def _continued_axis(last: Box, spans: Box) -> int | None:
     """The axis along which a box begins where the last one ended, if it is the same along all others."""
     if len(spans) == 1:
         return 0 if last and last[0][1] == spans[0][0] else None

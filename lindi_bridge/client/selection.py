@@ -8,9 +8,46 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["AxisSelection", "select_axes"]
+__all__ = ["AxisSelection", "Box", "box_of", "select_axes"]
 
 IntArray = npt.NDArray[np.int64]
+Box = tuple[tuple[int, int], ...]
+"""First index and end along each axis."""
+
+
+def box_of(args: Any, shape: tuple[int, ...]) -> Box | None:
+    """What integers and slices without a step select; None for all other selections, and for empty ones.
+
+    Quick, for selections that need no planning.
+
+    Parameters
+    ----------
+    args : object
+        The selection.
+    shape : tuple of int
+        Of the dataset.
+    """
+    items = args if type(args) is tuple else (args,)
+    if len(items) > len(shape):
+        return None
+    box = []
+    for item, length in zip(items, shape, strict=False):
+        if type(item) is int:
+            first = item + length if item < 0 else item
+            stop = first + 1
+        elif type(item) is slice and item.step is None:
+            try:
+                first, stop, _ = item.indices(length)
+            except TypeError:
+                return None
+        else:
+            return None
+        if not 0 <= first < stop <= length:
+            return None
+        box.append((first, stop))
+    rest = shape[len(box) :]
+    box += [(0, length) for length in rest]
+    return None if 0 in rest else tuple(box)
 
 
 class AxisSelection:

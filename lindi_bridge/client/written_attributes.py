@@ -13,6 +13,7 @@ from h5py import h5a, h5p, h5s, h5t
 from lindi_bridge.client.written_types import described_dtype, memory_type, stored_type
 from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.model.text import stored_name
 
 __all__ = [
     "ANNOTATION_NAMES",
@@ -72,7 +73,7 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
         raise MalformedError("its annotation has damaged attributes")
     for name in (*plain, *typed):
         try:
-            name.encode("utf-8", "surrogateescape")
+            stored_name(name)
         except UnicodeEncodeError:
             raise MalformedError(f"an attribute whose name {name[:100]!a} is no Unicode") from None
     names = [name for name in plain if name not in ANNOTATION_NAMES or name in typed]
@@ -82,7 +83,7 @@ def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edite
         position = {name: k for k, name in enumerate(order) if isinstance(name, str)}
         names.sort(key=lambda name: position.get(name, len(position)))
     else:
-        names.sort(key=lambda name: name.encode("utf-8", "surrogateescape"))
+        names.sort(key=stored_name)
     for name in names:
         if not name or "\0" in name:
             raise MalformedError("an attribute without a name")
@@ -160,7 +161,7 @@ def write_attribute(obj: Any, attribute: Attribute, reference: ReferenceMaker) -
     MalformedError
         The value is none of its type.
     """
-    name = attribute.name.encode("utf-8", "surrogateescape")
+    name = stored_name(attribute.name)
     try:
         if attribute.shape is None:
             h5a.create(obj, name, attribute.type_id, h5s.create(h5s.NULL))

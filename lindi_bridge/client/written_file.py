@@ -31,6 +31,7 @@ from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.hdf5.exit import close_at_exit
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.model.nodes import ArrayNode, GroupNode, Problem, ReferenceTree, SoftLinkNode
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["WrittenFile"]
 
@@ -203,7 +204,7 @@ class WrittenFile:
         return place.get(node.target, -1) > place[path]
 
     def _create(self, path: str) -> None:
-        name, node = _encoded(path), self._tree.nodes.get(path)
+        name, node = stored_name(path), self._tree.nodes.get(path)
         if node is None:
             annotation = self._annotations[path]
             if "committed" in annotation:
@@ -237,20 +238,24 @@ class WrittenFile:
         annotation = self._annotations.get(path, {})
         if annotation.get("hard") is True:
             try:
-                self.root.links.create_hard(_encoded(path), self.root, _encoded(node.target), self._links_for(path))
+                self.root.links.create_hard(
+                    stored_name(path), self.root, stored_name(node.target), self._links_for(path)
+                )
                 return
             except _FAILURES:
                 if not self._edited:
                     raise MalformedError(f"a second name of {node.target}, which is not there") from None
         text = annotation.get("soft")
         target = text if isinstance(text, str) and text and "\0" not in text and not self._edited else node.target
-        self.root.links.create_soft(_encoded(path), _encoded(target), self._links_for(path))
+        self.root.links.create_soft(stored_name(path), stored_name(target), self._links_for(path))
 
     def _create_external_link(self, path: str, link: list[Any]) -> None:
         if len(link) != 2 or not all(isinstance(part, str) and part and "\0" not in part for part in link):
             raise MalformedError("its annotation is no external link")
         try:
-            self.root.links.create_external(_encoded(path), _encoded(link[0]), _encoded(link[1]), self._links_for(path))
+            self.root.links.create_external(
+                stored_name(path), stored_name(link[0]), stored_name(link[1]), self._links_for(path)
+            )
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
@@ -258,7 +263,7 @@ class WrittenFile:
         if path in self._attributes:
             return  # a dataset had need of it before
         try:
-            type_from_text(annotation["committed"]).commit(self.file_id, _encoded(path), self._links_for(path))
+            type_from_text(annotation["committed"]).commit(self.file_id, stored_name(path), self._links_for(path))
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
         self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
@@ -270,7 +275,7 @@ class WrittenFile:
         try:
             if name not in self._tree.nodes and "committed" in self._annotations.get(name, ()):
                 self._commit(name, self._annotations[name])
-            return h5t.open(self.file_id, _encoded(name))
+            return h5t.open(self.file_id, stored_name(name))
         except _FAILURES:
             return None
 
@@ -278,7 +283,7 @@ class WrittenFile:
 
     def _write_attributes(self, reference: ReferenceMaker) -> None:
         for path, attributes in self._attributes.items():
-            obj = h5o.open(self.file_id, _encoded(path))
+            obj = h5o.open(self.file_id, stored_name(path))
             for attribute in attributes:
                 with self._faults.at(path):
                     self._write_attribute(path, obj, attribute, reference)
@@ -345,7 +350,3 @@ class WrittenFile:
                 "give h5py the file object from lindi_bridge.hdf5_file"
             )
             self.waiting[self.addresses[path]] = (planned, root)
-
-
-def _encoded(path: str) -> bytes:
-    return path.encode("utf-8", "surrogateescape")

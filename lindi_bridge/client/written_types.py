@@ -14,6 +14,7 @@ from h5py import h5t
 
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.indexer.dtypes import describe_dtype
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["described_dtype", "memory_type", "plain_dtype", "stored_type", "type_from_text"]
 
@@ -158,7 +159,7 @@ def memory_type(dtype: np.dtype[Any], stored: h5t.TypeID) -> h5t.TypeID:
         made = h5t.create(h5t.COMPOUND, dtype.itemsize)
         for name in dtype.names:
             inner, offset = dtype.fields[name][:2]
-            encoded = name.encode("utf-8", "surrogateescape")
+            encoded = stored_name(name)
             member = members.get(encoded)
             made.insert(encoded, offset, h5t.py_create(inner) if member is None else memory_type(inner, member))
         return made

@@ -13,6 +13,7 @@ import numpy as np
 from h5py import h5r, h5s
 
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of"]
 
@@ -55,7 +56,7 @@ class ReferenceMaker:
             return h5py.h5r.RegionReference() if is_region else h5py.h5r.Reference()
         if not isinstance(path, str) or not path or "\0" in path:
             raise MalformedError("a reference without a path")
-        name = path.encode("utf-8", "surrogateescape")
+        name = stored_name(path)
         try:
             if not is_region:
                 return h5r.create(self._root, name, h5r.OBJECT)

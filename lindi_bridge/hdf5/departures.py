@@ -9,6 +9,7 @@ from h5py import h5d, h5f, h5g, h5i, h5l, h5o, h5s
 
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
 from lindi_bridge.model.snapshot import Departure
+from lindi_bridge.model.text import text_name
 
 __all__ = ["dataset_departure", "find_departures", "has_unknown_extent"]
 
@@ -63,7 +64,7 @@ def _departures_below(root: h5g.GroupID) -> Iterator[Departure]:
             kind = group.links.get_info(raw).type
             if kind == h5l.TYPE_EXTERNAL:
                 filename, _ = group.links.get_val(raw)
-                yield Departure(path, "external_link", (filename.decode("utf-8", "surrogateescape"),))
+                yield Departure(path, "external_link", (text_name(filename),))
             if kind != h5l.TYPE_HARD:
                 continue
             try:

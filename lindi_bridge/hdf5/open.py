@@ -7,6 +7,7 @@ from h5py import h5f, h5fd, h5p
 
 from lindi_bridge.errors import LindiBridgeError, NotHDF5Error
 from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["open_file_id"]
 
@@ -51,7 +52,7 @@ def open_file_id(
     _refuse_open_for_writing(file)
     try:
         # The name is only a label here: the driver reads from the file object.
-        return h5f.open(file.address.encode("utf-8", "surrogateescape"), h5f.ACC_RDONLY, access)
+        return h5f.open(stored_name(file.address), h5f.ACC_RDONLY, access)
     except EndOfFileError as error:
         raise NotHDF5Error(_explain(file, error)) from None
     except LindiBridgeError:

@@ -9,12 +9,7 @@ import h5py
 from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.indexer.damage import DAMAGE
 
-__all__ = ["attribute_or_none", "stored_name"]
-
-
-def stored_name(name: str) -> bytes:
-    """The name of an attribute as it is stored; h5py itself takes no text that stands for bytes which are none."""
-    return name.encode("utf-8", "surrogateescape")
+__all__ = ["attribute_or_none"]
 
 
 def attribute_or_none(attributes: h5py.AttributeManager, name: str) -> Any:

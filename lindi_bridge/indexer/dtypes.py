@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
-from lindi_bridge.indexer.damage import text_name
+from lindi_bridge.model.text import text_name
 
 __all__ = [
     "contains_references",

@@ -14,7 +14,7 @@ from h5py import h5g, h5i, h5l, h5o
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
-from lindi_bridge.indexer.damage import DAMAGE, text_name
+from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.indexer.dtypes import contains_references
 from lindi_bridge.indexer.profile import PROFILES, Profile
@@ -22,6 +22,7 @@ from lindi_bridge.indexer.storage import DatasetStorage, InlinePolicy, NotExpres
 from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, typed_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
+from lindi_bridge.model.text import text_name
 
 __all__ = ["index_tree"]
 

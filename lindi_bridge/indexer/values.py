@@ -12,8 +12,9 @@ import numpy as np
 from h5py import h5r, h5s
 
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.attribute import attribute_or_none, stored_name
+from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, holds_nested_array
+from lindi_bridge.model.text import stored_name
 
 __all__ = [
     "ABSENT",

@@ -7,7 +7,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from lindi_bridge.indexer.attribute import stored_name
 from lindi_bridge.indexer.values import (
     ABSENT,
     RESERVED_ATTRIBUTES,
@@ -16,6 +15,7 @@ from lindi_bridge.indexer.values import (
     encode_attribute,
     typed_attribute,
 )
+from lindi_bridge.model.text import stored_name
 
 __all__ = ["encode_zarr_attribute"]
 

@@ -9,6 +9,7 @@ import numpy as np
 from h5py import h5t
 
 from lindi_bridge.indexer.dtypes import contains_references, stored_dtype, zarr_dtype
+from lindi_bridge.model.text import text_name
 
 __all__ = ["converted_dtype", "describe_kind", "element_dtype", "zarr_type"]
 
@@ -31,7 +32,7 @@ def element_dtype(type_id: h5t.TypeID) -> np.dtype[Any] | None:
     fields = []
     for position in range(type_id.get_nmembers()):
         member = element_dtype(type_id.get_member_type(position))
-        name = type_id.get_member_name(position).decode("utf-8", "surrogateescape")
+        name = text_name(type_id.get_member_name(position))
         if member is None or not _may_be_field(member) or not name:
             return None
         fields.append((name, member))

@@ -12,12 +12,12 @@ import h5py
 
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
-from lindi_bridge.indexer.damage import text_name
 from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.inspection.answers import FAILURES, Difference, Failure, Questioner, Unavailable, same
 from lindi_bridge.inspection.offline import OfflineFile
 from lindi_bridge.inspection.places import is_linked, places_differ, places_of
 from lindi_bridge.inspection.values import described_space, shown
+from lindi_bridge.model.text import text_name
 
 __all__ = ["compare_files", "sources_alike"]
 

@@ -136,11 +136,7 @@ def read_run(descriptor: int, pieces: Sequence[Piece]) -> bytes:
     """
     begin = pieces[0].offset
     data = _read(descriptor, pieces[-1].offset + pieces[-1].stop - pieces[-1].start - begin, begin)
-    view = memoryview(data)
-    for start, stop, offset, checksum, segment in pieces:
-        if checksum_of(view[offset - begin : offset - begin + stop - start]) != checksum:
-            raise DamagedSegmentError
-        segment.checked.add(offset)
+    _compare(pieces, memoryview(data), begin)
     return data
 
 
@@ -159,9 +155,12 @@ def read_run_into(descriptor: int, pieces: Sequence[Piece], view: memoryview) ->
     begin = pieces[0].offset
     if read_into(descriptor, view, begin) != len(view):
         raise DamagedSegmentError
+    _compare([piece for piece in pieces if piece.offset not in piece.segment.checked], view, begin)
+
+
+def _compare(pieces: Sequence[Piece], view: memoryview, begin: int) -> None:
+    """Compare pieces with their checksums; ``begin`` is the offset at which ``view`` was read."""
     for start, stop, offset, checksum, segment in pieces:
-        if offset in segment.checked:
-            continue
         if checksum_of(view[offset - begin : offset - begin + stop - start]) != checksum:
             raise DamagedSegmentError
         segment.checked.add(offset)

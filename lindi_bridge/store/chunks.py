@@ -16,6 +16,7 @@ from lindi_bridge.errors import SourceError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.indexer.text_rows import with_room
 from lindi_bridge.indexer.values import ReferenceEncoder
+from lindi_bridge.model.text import stored_name
 from lindi_bridge.ranges import ByteRange
 from lindi_bridge.store.presentation import Presentation, Storage
 from lindi_bridge.store.text import texts
@@ -180,7 +181,7 @@ class ChunkSource:
 
     def _open(self) -> tuple[Any, ReadPlan]:
         if self._opened is None:
-            dataset = self._file[self._path.encode("utf-8", "surrogateescape")]
+            dataset = self._file[stored_name(self._path)]
             self._opened = dataset, read_plan(dataset.id, dataset._file_object)
         return self._opened
 

@@ -13,11 +13,13 @@ from lindi_bridge.client.file import File
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
+from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dimensions import MACHINERY, dimension_names, dimension_number, is_only_a_dimension
 from lindi_bridge.model.nodes import Problem
+from lindi_bridge.model.text import text_name
 from lindi_bridge.store.attributes import collapsed, plain_attribute, xarray_fill_value
 from lindi_bridge.store.element_types import Text
-from lindi_bridge.store.objects import DAMAGE, FileObjects
+from lindi_bridge.store.objects import FileObjects
 from lindi_bridge.store.presentation import NotPresentableError, Presentation, present
 
 __all__ = ["ArrayNode", "GroupNode", "Node", "NodeMaker", "present_dataset"]
@@ -150,7 +152,7 @@ class NodeMaker:
             try:
                 attribute = manager.get_id(name)
                 value = plain_attribute(manager[name], attribute.dtype, attribute.shape, reference)
-            except (*DAMAGE, TypeError) as error:
+            except DAMAGE as error:
                 refuse_source_error(error)
                 self._problem(path, f"attribute {name!r} cannot be expressed: {error}")
                 continue
@@ -158,8 +160,7 @@ class NodeMaker:
                 # anndata up to 0.7 looks for the categories of a column relative to the group that the column is in.
                 folder = posixpath.dirname(self._objects.paths[header_address(obj)]).rstrip("/") + "/"
                 value = value.removeprefix(folder)
-            # h5py has bytes for a name that is not UTF-8.
-            found[name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name] = value
+            found[text_name(name)] = value
         return collapsed(found) if netcdf else found
 
     def _problem(self, path: str, message: str) -> None:

@@ -16,13 +16,12 @@ from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.errors import NotHDF5Error
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
+from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dimensions import is_scale
 from lindi_bridge.indexer.values import ReferenceEncoder
+from lindi_bridge.model.text import stored_name, text_name
 
-__all__ = ["DAMAGE", "FileObjects", "Member"]
-
-DAMAGE = (KeyError, OSError, ValueError, RuntimeError)
-"""What h5py raises for something in a file that libhdf5 cannot make sense of."""
+__all__ = ["FileObjects", "Member"]
 
 
 class Member(NamedTuple):
@@ -95,7 +94,7 @@ class FileObjects:
 
     def open(self, address: int) -> Any:
         """Open an object with h5py's low level."""
-        return h5o.open(self.file.id, self.paths[address].encode("utf-8", "surrogateescape"))
+        return h5o.open(self.file.id, stored_name(self.paths[address]))
 
     def follow(self, address: int, member: Member) -> tuple[File, Any]:
         """The file and the object (low level) that a soft or external link of a group leads to.
@@ -110,7 +109,7 @@ class FileObjects:
         group = self.open(address)
         if external_target(group, member.raw) is None:
             return self.file, h5o.open(group, member.raw)
-        found = self.file[self.paths[address].encode("utf-8", "surrogateescape")][member.raw]
+        found = self.file[stored_name(self.paths[address])][member.raw]
         return found.file, found.id
 
     def _names(self, group: h5g.GroupID) -> list[bytes]:
@@ -126,7 +125,7 @@ class FileObjects:
 
     @staticmethod
     def _member(group: h5g.GroupID, raw: bytes) -> tuple[Member, Any]:
-        name = raw.decode("utf-8", "surrogateescape")
+        name = text_name(raw)
         try:
             kind = group.links.get_info(raw).type
             if kind != h5l.TYPE_HARD:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lindi_bridge.model.text import stored_name
+
 __all__ = ["hdf5_object"]
 
 
@@ -30,4 +32,4 @@ def hdf5_object(obj: Any) -> Any:
         return obj
     node = store.hierarchy.nodes[obj.path]
     file, path = (node.file, node.path) if isinstance(node, ArrayNode) else (store.file, f"/{obj.path}")
-    return file[path.encode("utf-8", "surrogateescape")]
+    return file[stored_name(path)]

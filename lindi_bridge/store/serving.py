@@ -9,6 +9,7 @@ from typing import NamedTuple
 import h5py
 
 from lindi_bridge.errors import SourceError
+from lindi_bridge.model.text import stored_name, text_name
 from lindi_bridge.store.chunks import ABSENT, ChunkSource, Coordinates
 from lindi_bridge.store.fetching import FetchPlan
 from lindi_bridge.store.nodes import ArrayNode, present_dataset
@@ -69,12 +70,12 @@ class ChunkServer:
             if not isinstance(node, ArrayNode):
                 return None
             return ChunkSource(node.file, node.path, node.presentation, partial(opening.reference, node.file))
-        obj = opening.file.get(f"/{path}".encode("utf-8", "surrogateescape"))
+        obj = opening.file.get(stored_name(f"/{path}"))
         if not isinstance(obj, h5py.Dataset):
             return None
         file = obj.file
         presentation = present_dataset(obj.id, obj._file_object)
-        name = h5py.h5i.get_name(obj.id).decode("utf-8", "surrogateescape")
+        name = text_name(h5py.h5i.get_name(obj.id))
         return ChunkSource(file, name, presentation, partial(opening.reference, file))
 
     def answer(self, wanted: Sequence[Wanted]) -> list[Answer | Exception]:
