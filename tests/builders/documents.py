@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import h5py
+
 import lindi_bridge as lb
 from builders.compare import Difference
 
@@ -19,8 +21,11 @@ def write_document(source: Path) -> Path:
     return document
 
 
-def unlisted(differences: Iterable[Difference], document: Path) -> list[Difference]:
-    """Differences at objects that the document does not list, but for those that follow from a listed one's absence."""
+def unlisted(differences: Iterable[Difference], document: Path, source: h5py.File | None = None) -> list[Difference]:
+    """Differences at objects that the document does not list, but for those that follow from a listed one's absence.
+
+    With `source`, the file that the document is of, an object is listed under any path that leads to it.
+    """
     differences = list(differences)
     problems = {p["path"] for p in json.loads(document.read_text())["generationMetadata"]["problems"]}
     missing = any(d.kind == "missing" for d in differences)
@@ -28,6 +33,9 @@ def unlisted(differences: Iterable[Difference], document: Path) -> list[Differen
     for difference in differences:
         path = difference.path.partition(" ")[0].partition("@")[0].partition("[")[0]
         of_parent = missing and path == "/" and difference.kind in ("value", "order")
-        if path.partition(".")[0] not in problems and path not in problems and not of_parent:
+        paths = {path, path.partition(".")[0]}
+        if source is not None and any(source.get(p) == source.get(q) for p in paths for q in problems if p in source):
+            continue
+        if not paths & problems and not of_parent:
             out.append(difference)
     return out
