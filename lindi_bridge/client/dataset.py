@@ -44,8 +44,8 @@ class _Reading(NamedTuple):
     stream: Stream
 
     def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> None:
-        """Have fetched ahead what comes after a selection, unless it is read from this machine as it is."""
-        if self.unfiltered is None or not self.unfiltered.are_local(file):
+        """Have fetched ahead what comes after a selection, unless the file is on this machine."""
+        if not file.is_local:
             self.stream.follow(args, dataset, file)
 
 
@@ -157,7 +157,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         total = sum(r.length for r in ranges)
         if total > min(LARGE, self._file_object.cache_bytes // 2):
             return total
-        self._file_object.ensure(ranges)
+        self._file_object.ensure(r for r in ranges if not (plan.is_decoded and self._file_object.is_straight(r)))
         return None
 
     def _companion_file(self, filename: str) -> Any:

@@ -36,6 +36,7 @@ class NearChunks:
         self._shape = plan.shape
         self._places = None if plan.table is None else ChunkPlaces(plan.table)
         self._chunks = plan.chunks or ()
+        self._is_decoded = plan.is_decoded
         self._offset = plan.offset
         self._strides = block_strides(plan.shape, plan.itemsize)
         # Variable-length values lie elsewhere, and scalars are read once.
@@ -65,7 +66,8 @@ class NearChunks:
         if math.prod(map(len, spans)) > _MOST_PIECES:
             return False
         places = map(self._places.find, itertools.product(*spans))
-        return all(place is None or file.holds(ByteRange(place.offset, place.nbytes)) for place in places)
+        stored = (ByteRange(place.offset, place.nbytes) for place in places if place is not None)
+        return all((self._is_decoded and file.is_straight(r)) or file.holds(r) for r in stored)
 
     def _runs_are_held(self, box: Box, offset: int, file: HDF5File) -> bool:
         inner = len(box) - 1

@@ -149,6 +149,11 @@ class ReadPlan:
         return self.table.rows(index)
 
     @property
+    def is_decoded(self) -> bool:
+        """Whether its chunks go through filters; then libhdf5 reads each of them in one piece."""
+        return self.table is not None and self.filters > 0
+
+    @property
     def chunk_nbytes(self) -> int:
         """Bytes of a raw chunk."""
         return self.itemsize * math.prod(self.chunks or ())

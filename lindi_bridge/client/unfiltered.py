@@ -27,7 +27,7 @@ from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.runs import block_strides
 from lindi_bridge.client.slabs import LARGE
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import LocalReader, h5py_lock_is_held
+from lindi_bridge.ranges import h5py_lock_is_held
 
 __all__ = ["UnfilteredValues", "unfiltered_values"]
 
@@ -114,10 +114,6 @@ class UnfilteredValues:
         self._skipped = _all(plan)
         self._chunk_nbytes = plan.chunk_nbytes
         self._missing: Array | None = None
-
-    def are_local(self, file: HDF5File) -> bool:
-        """Whether they are read from a file of this machine, so that nothing is gained by fetching them ahead."""
-        return isinstance(file.reader, LocalReader)
 
     def read(self, args: Any, file: HDF5File) -> Any:
         """``dataset[args]`` as h5py gives it, or None where it has to be asked.
@@ -226,12 +222,12 @@ class UnfilteredValues:
                 part[...] = self._missing
                 continue
             first = first_of_one_run(axes, self._plan.chunks or self._plan.shape, self._strides)
-            is_long = part.nbytes >= _LONG_RUN or (len(parts) <= _FEW_RUNS and self.are_local(file))
+            is_long = part.nbytes >= _LONG_RUN or (len(parts) <= _FEW_RUNS and file.is_local)
             if first is not None and is_long and part.flags.c_contiguous:
                 runs.append((start + first, part.reshape(-1).view(np.uint8).data))
                 continue
             first, nbytes = span_in_block(axes, self._strides, part.itemsize)
-            if nbytes > _SMALL_SPAN or len(parts) > _FEW_RUNS or not self.are_local(file):
+            if nbytes > _SMALL_SPAN or len(parts) > _FEW_RUNS or not file.is_local:
                 return False
             runs.append((start + first, np.empty(nbytes, np.uint8).data))
             cut_out.append((part, axes, start, *runs[-1]))

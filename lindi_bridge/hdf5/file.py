@@ -30,6 +30,8 @@ __all__ = ["EndOfFileError", "HDF5File", "refuse_source_error"]
 
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
+_LONG = 64 * 1024
+"""Bytes. Pieces of a local file from this length on are worth no copy in memory."""
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
 
@@ -185,6 +187,10 @@ class HDF5File(io.RawIOBase):
                 if start in self._probed:
                     view[done:] = bytes(wanted - done)
                     break
+                if isinstance(self.reader, LocalReader) and self.is_straight(ByteRange(start + done, wanted - done)):
+                    self._check_source(self.reader.read_ranges)
+                    self.reader.read_into([(start + done, view[done:])])
+                    break
                 self._read_on_demand(start + done, start + wanted)
                 continue
             length = min(len(found), wanted - done)
@@ -254,6 +260,15 @@ class HDF5File(io.RawIOBase):
         """The bytes in memory from ``address`` on, as far as they lie in one piece; None if it is not in memory."""
         first, end, data = self._recent
         return data[address - first :] if first <= address < end else self._find(address)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes come from a file of this machine, so that nothing is gained by fetching them ahead."""
+        return isinstance(self.reader, LocalReader)
+
+    def is_straight(self, wanted: ByteRange) -> bool:
+        """Whether bytes that libhdf5 reads in one piece go from the disk to where it wants them, past the memory."""
+        return wanted.length >= _LONG and self.is_local
 
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Fill buffers of bytes from a file or a cache on this machine, past the memory.

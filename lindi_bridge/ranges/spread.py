@@ -13,6 +13,8 @@ _FEW, _MANY = 12, 32
 """How many pieces a wave is cut into, beyond the requests that it has anyway: a small one, and any at the most."""
 _SMALL, _PIECE = 512 * 1024, 3 * 512 * 1024
 """Bytes. Take a connection less time than the answer takes to begin: smaller pieces would gain little."""
+_WHOLE = 4096
+"""Bytes. Pieces are multiples of this, so that few rows and no values are divided between two of them."""
 
 
 def spread(requests: Iterable[ByteRange], most: int) -> list[ByteRange]:
@@ -31,6 +33,7 @@ def spread(requests: Iterable[ByteRange], most: int) -> list[ByteRange]:
     out = []
     for start, length in wave:
         count = max(length // piece, -(-length // most), 1)
-        edges = [start + length * k // count for k in range(count + 1)]
+        unit = _WHOLE if length + count * _WHOLE <= count * most else 1
+        edges = [start + length * k // count // unit * unit for k in range(count)] + [start + length]
         out += [ByteRange(first, stop - first) for first, stop in itertools.pairwise(edges)]
     return out

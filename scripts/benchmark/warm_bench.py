@@ -121,7 +121,8 @@ def ways(path: Path) -> Iterator[list[Way]]:
         with lb.open(remote, **cached) as file:
             lb.prefetch(file)
         yield [
-            Way("A local file, read for the first time", local, {"cache_dir": ""}, fresh=True),
+            Way("A local file, opened anew for every read", local, {"cache_dir": ""}, fresh=True),
+            Way("A local file, read on", local, {"cache_dir": ""}, fresh=False),
             Way("In memory, fetched from a server before", remote, {"cache_dir": ""}, fresh=False),
             Way("In the disk cache, read for the first time", remote, cached, fresh=True),
             Way("In the disk cache, read again", remote, cached, fresh=False),

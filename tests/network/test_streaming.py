@@ -126,7 +126,13 @@ def between(file: Any, action: Callable[[], object]) -> None:
 def test_a_large_request_is_cut_and_small_ones_are_not() -> None:
     assert spread([], 8 * MIB) == []
     assert spread([ByteRange(5, MIB - 1)], 8 * MIB) == [ByteRange(5, MIB - 1)]
-    for total, most in ((MIB + 1, 8 * MIB), (5 * MIB, 8 * MIB), (300 * MIB, 8 * MIB), (3 * MIB, 64 * KIB)):
+    for total, most in (
+        (MIB + 1, 8 * MIB),
+        (5 * MIB, 8 * MIB),
+        (300 * MIB, 8 * MIB),
+        (3 * MIB, 64 * KIB),
+        (3 * MIB + 9, 64 * KIB),
+    ):
         pieces = spread([ByteRange(7, 100), ByteRange(1000, total)], most)
         assert pieces[0] == ByteRange(7, 100)
         assert pieces[1].start == 1000
@@ -135,6 +141,8 @@ def test_a_large_request_is_cut_and_small_ones_are_not() -> None:
         assert all(piece.length <= most for piece in pieces)
         assert all(piece.length >= min(most // 2, 512 * KIB) for piece in pieces[1:])
         assert len(pieces) <= max(33, 1 - -total // most) + 1
+        if most > MIB:  # no number of a dataset is divided between two pieces
+            assert all(piece.start % 4096 == 1000 for piece in pieces[1:])
 
 
 def test_one_long_run_is_several_requests_of_one_wave(
