@@ -15,6 +15,17 @@ _LARGEST_USER_BLOCK = 64 * 1024
 """Bytes. Larger ones exist, but looking for them costs a round trip each; libhdf5 finds them all the same."""
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
+_OTHER_FILES = {
+    b"\x1f\x8b": "but one compressed with gzip; decompress it first",
+    b"\x28\xb5\x2f\xfd": "but one compressed with Zstandard; decompress it first",
+    b"PK\x03\x04": "but a ZIP archive; unpack it first",
+    b"CDF": "but netCDF in its classic format; convert it to netCDF-4 first",
+    b"version https://git-lfs": "but the pointer of Git LFS to one; fetch the file itself (git lfs pull)",
+    b"<": "but what looks like a web page; give the address that downloads the file itself",
+    b"{": "but JSON; a reference document is opened, not indexed",
+}
+"""What is taken for HDF5 files, by how it begins."""
+
 
 def open_file_id(
     file: HDF5File,
@@ -89,9 +100,12 @@ def _explain(file: HDF5File, error: OSError) -> str:
         return f"{file.address}: the file is empty, so it is not an HDF5 file"
     if isinstance(error, EndOfFileError) or "signature not found" in text:
         file.seek(0)
-        if file.read(8) == _SIGNATURE:
+        head = file.read(64)
+        if head.startswith(_SIGNATURE):
             return f"{file.address}: the beginning of the file is HDF5 but damaged or cut off; copy or write it again"
-        return f"{file.address}: not an HDF5 file (no HDF5 signature); is it an .h5ad, .h5 or .nwb file?"
+        advice = next((said for beginning, said in _OTHER_FILES.items() if head.lstrip().startswith(beginning)), None)
+        advice = advice or "(no HDF5 signature); is it an .h5ad, .h5 or .nwb file?"
+        return f"{file.address}: not an HDF5 file {advice}"
     if "truncated file" in text:
         return (
             f"{file.address}: the file is truncated: it has {file.size} bytes, less than its own metadata says; "

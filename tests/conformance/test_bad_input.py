@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import h5py
 import numpy as np
 import pytest
 from servers.range_server import RangeServer
+
+import lindi_bridge as lb
 
 _UNCLOSED = """
 import os, sys, h5py
@@ -75,7 +78,7 @@ LOCAL = {
     "directory": (_directory, "folder"),
     "missing": (_nothing, "no such file"),
     "unclosed": (_unclosed, "writer"),
-    "document": (_document, "not an HDF5 file"),
+    "document": (_document, "a reference document is opened"),
 }
 
 
@@ -103,6 +106,26 @@ def test_a_bad_file(tmp_path, kind):
     make, says = LOCAL[kind]
     make(tmp_path)
     assert "in.h5ad" in fails(tmp_path, "in.h5ad", says=says)
+
+
+OTHERS = {
+    "page.html": (b"\n<!DOCTYPE html><title>Not Found</title>", "web page"),
+    "a.h5ad.gz": (gzip.compress(b"\x89HDF\r\n\x1a\n"), "gzip; decompress it"),
+    "a.h5ad.zst": (b"\x28\xb5\x2f\xfd\x24\x00", "Zstandard; decompress it"),
+    "a.zarr.zip": (b"PK\x03\x04\x14\x00", "ZIP archive; unpack it"),
+    "a.nc": (b"CDF\x01\x00\x00", "convert it to netCDF-4"),
+    "a.h5ad": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n", "git lfs pull"),
+}
+
+
+@pytest.mark.parametrize("name", [*OTHERS])
+def test_what_is_taken_for_an_hdf5_file(tmp_path, name):
+    data, says = OTHERS[name]
+    (tmp_path / name).write_bytes(data)
+    # A document may be compressed with Zstandard, and is looked for in such a file.
+    for attempt in (lb.index,) if name.endswith(".zst") else (lb.index, lb.open):
+        with pytest.raises(OSError, match=f"{name}: not an HDF5 file but .*{says}"):
+            attempt(tmp_path / name)
 
 
 @pytest.mark.parametrize("kind", ["text", "empty", "short", "truncated", "damaged", "unclosed", "document"])
