@@ -15,12 +15,12 @@ from lindi_bridge.client.names import fetch_names
 from lindi_bridge.client.rebuild import rebuild
 from lindi_bridge.client.sources import HEAD, locate, open_located, open_source
 from lindi_bridge.document.document import Document, parse_document
-from lindi_bridge.document.document_file import MOST_BYTES, document_text, is_document
+from lindi_bridge.document.document_file import MOST_BYTES, document_json, is_document
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange, RangeReader, is_local, open_reader, strip_secrets
 
-__all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source", "read_document_text"]
+__all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source", "read_document_json"]
 
 _PIECE = 8 * 1024 * 1024
 _IN_MEMORY = "bytes in memory"
@@ -70,13 +70,13 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
     return file
 
 
-def read_document_text(reader: RangeReader, head: bytes) -> str:
-    """The text of a document whose first bytes are known.
+def read_document_json(reader: RangeReader, head: bytes) -> bytes:
+    """The JSON of a document whose first bytes are known.
 
     Raises
     ------
     DocumentError
-        It is not UTF-8 text, or a damaged or impossible Zstandard frame.
+        A damaged or impossible Zstandard frame.
     """
     size = reader.identity().size
     if size > MOST_BYTES:
@@ -84,15 +84,15 @@ def read_document_text(reader: RangeReader, head: bytes) -> str:
     rest = [ByteRange(s, min(_PIECE, size - s)) for s in range(len(head), size, _PIECE)]
     data = b"".join([head, *(reader.read_ranges(rest) if rest else [])])
     try:
-        return document_text(data)
+        return document_json(data)
     except DocumentError as error:
         raise DocumentError(f"{reader.url}: {error}") from None
 
 
 def _read_document(reader: RangeReader, head: bytes) -> Document:
-    text = read_document_text(reader, head)
+    data = read_document_json(reader, head)
     try:
-        return parse_document(text)
+        return parse_document(data)
     except DocumentError as error:
         raise DocumentError(f"{reader.url}: {error}") from error
 

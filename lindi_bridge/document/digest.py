@@ -22,9 +22,10 @@ __all__ = ["canonical_of_refs", "canonical_of_written", "text_digest"]
 _METADATA = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 
-def text_digest(text: str) -> str:
+def text_digest(text: str | memoryview) -> str:
     """BLAKE2b-128 of a text in UTF-8, hexadecimal."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def canonical_of_written(members: Iterable[Member], url: str) -> str:

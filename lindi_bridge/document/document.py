@@ -1,7 +1,7 @@
 """A reference document as a whole: writing it, and reading it without parsing what is not needed.
 
-A JSON object ``{version, generationMetadata, templates, hdf5, refs}``. ``refs`` is the last key, so that a digest
-over its raw text tells that nobody edited it, at the speed of the disk.
+A JSON object ``{version, generationMetadata, templates, hdf5, refs}``. ``refs`` is the last key and begins a line, so
+that it is found, and a digest over its raw bytes tells that nobody edited it, at the speed of the disk.
 """
 
 from __future__ import annotations
@@ -18,9 +18,21 @@ from lindi_bridge.errors import DocumentError
 from lindi_bridge.model.nodes import ReferenceTree
 from lindi_bridge.model.snapshot import Snapshot
 
-__all__ = ["Document", "dump_document", "join_document", "load_refs", "parse_document", "refs_match", "split_document"]
+__all__ = [
+    "Document",
+    "decode_document",
+    "dump_document",
+    "join_document",
+    "load_refs",
+    "parse_document",
+    "refs_match",
+    "split_document",
+]
 
 JSONObject = dict[str, Any]
+
+_REFS = ',\n"refs":'
+"""What our writer puts before ``refs``; there is no other line like it, since it escapes the line ends of strings."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +49,8 @@ class Document:
         ``generationMetadata.problems``: what the document could not express.
     generation_metadata : mapping
         As it stands in the document.
-    refs_text : str
-        The JSON text of ``refs``.
+    refs_json : str or memoryview
+        The JSON of ``refs``, as text or in UTF-8.
     templates : mapping
         As it stands in the document.
     origin : Snapshot, optional
@@ -51,14 +63,14 @@ class Document:
     edited: bool
     problems: tuple[JSONObject, ...]
     generation_metadata: Mapping[str, Any]
-    refs_text: str
+    refs_json: str | memoryview
     templates: Mapping[str, str]
     origin: Snapshot | None = None
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> JSONObject:
         """Parse ``refs`` (slow for many chunks; a mount never does)."""
-        return load_refs(self.refs_text)
+        return load_refs(self.refs_json)
 
 
 def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: Mapping[str, Any]) -> str:
@@ -90,21 +102,25 @@ def dump_document(tree: ReferenceTree, snapshot: Snapshot, generation_metadata: 
 
 def join_document(head: Mapping[str, Any], refs_text: str) -> str:
     """The text of a document: all members of its top-level object but ``refs``, and the text of ``refs`` at the end."""
-    return compact(head)[:-1] + (",\n" if head else "") + '"refs":' + refs_text + "}\n"
+    begin = _REFS if head else _REFS.removeprefix(",\n")
+    return compact(head)[:-1] + begin + refs_text + "}\n"
 
 
-def parse_document(text: str) -> Document:
+def parse_document(document: str | bytes) -> Document:
     """Read a document; ``refs`` only as far as needed to tell whether they were edited.
+
+    Parameters
+    ----------
+    document : str or bytes
+        Its JSON, as text or in UTF-8.
 
     Raises
     ------
     DocumentError
         Not a reference document, or damaged.
     """
-    head, refs_text = split_document(text, refs_are_last=True)
-    unchanged = _has_digest(head, refs_text)
-    if not unchanged:
-        head, refs_text = split_document(text)
+    unchanged = _split_unchanged(document) if isinstance(document, bytes) else None
+    head, refs_json = unchanged or split_document(decode_document(document))
     templates = head.get("templates", {})
     metadata = head.get("generationMetadata", {})
     if not isinstance(templates, dict) or not all(isinstance(v, str) for v in templates.values()):
@@ -116,7 +132,7 @@ def parse_document(text: str) -> Document:
     origin, edited, annotations = None, False, {}
     if "hdf5" in head:
         section = head["hdf5"]
-        edited = not (unchanged or refs_match(section, refs_text, templates))
+        edited = not (unchanged or refs_match(section, refs_json, templates))
         origin = snapshot_from_json(section)
         annotations = section.get("annotations", {})
         if not isinstance(annotations, dict) or not all(
@@ -128,23 +144,51 @@ def parse_document(text: str) -> Document:
         edited=edited,
         problems=tuple(p for p in problems if isinstance(p, dict)) if isinstance(problems, list) else (),
         generation_metadata=metadata,
-        refs_text=refs_text,
+        refs_json=refs_json,
         templates=templates,
         origin=origin,
         annotations=annotations,
     )
 
 
-def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObject, str]:
+def decode_document(document: str | bytes) -> str:
+    """The text of a document.
+
+    Raises
+    ------
+    DocumentError
+        It is not UTF-8.
+    """
+    if isinstance(document, str):
+        return document
+    try:
+        return document.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise DocumentError("not a reference document: it is not UTF-8 text") from None
+
+
+def _split_unchanged(document: bytes) -> tuple[JSONObject, memoryview] | None:
+    """A document as our writer left it, without a copy of ``refs``; None for all others."""
+    position = document.find(_REFS.encode())
+    end = len(document) - document.endswith(b"\n") - 1
+    if position < 0 or document[end : end + 1] != b"}" or not document.isascii():
+        return None
+    try:
+        head = json.loads(document[:position] + b"}")
+    except (ValueError, RecursionError):
+        return None
+    refs = memoryview(document)[position + len(_REFS) : end]
+    unchanged = isinstance(head, dict) and "refs" not in head and _has_digest(head, refs)
+    return (head, refs) if unchanged else None
+
+
+def split_document(text: str) -> tuple[JSONObject, str]:
     """All members of the top-level object but ``refs``, and the text of ``refs``.
 
     Parameters
     ----------
     text : str
         The document.
-    refs_are_last : bool
-        Take what follows the key ``refs`` for its value without parsing it, if it can be that of the last key, as our
-        writer leaves it. A wrong guess does not match the digest.
 
     Raises
     ------
@@ -155,7 +199,6 @@ def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObjec
     whitespace = json.decoder.WHITESPACE  # type: ignore[attr-defined]
     head: JSONObject = {}
     refs = ""
-    whole = text.rstrip(" \t\n\r")
 
     def skip(position: int) -> int:
         end: int = whitespace.match(text, position).end()
@@ -172,9 +215,6 @@ def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObjec
             if not isinstance(key, str) or text[position : position + 1] != ":":
                 raise DocumentError("not a reference document: broken JSON")
             position = skip(position + 1)
-            if key == "refs" and refs_are_last and whole.endswith("}"):
-                refs = whole[position:-1].rstrip()
-                break
             value, end = decoder.raw_decode(text, position)
             if key == "refs":
                 refs = text[position:end]
@@ -187,9 +227,8 @@ def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObjec
                     raise DocumentError("not a reference document: broken JSON (a comma without a member)")
             elif text[position : position + 1] != "}":
                 raise DocumentError("not a reference document: broken JSON")
-        else:
-            if skip(position + 1) != len(text):
-                raise DocumentError("not a reference document: broken JSON (more after its end)")
+        if skip(position + 1) != len(text):
+            raise DocumentError("not a reference document: broken JSON (more after its end)")
     except DocumentError:
         raise
     except (ValueError, RecursionError, StopIteration) as error:  # ValueError: also a number of too many digits
@@ -199,25 +238,25 @@ def split_document(text: str, *, refs_are_last: bool = False) -> tuple[JSONObjec
     return head, refs
 
 
-def _has_digest(head: Mapping[str, Any], refs_text: str) -> bool:
-    """Whether the text of ``refs`` is the one that the ``hdf5`` section was made with."""
+def _has_digest(head: Mapping[str, Any], refs_json: str | memoryview) -> bool:
+    """Whether the JSON of ``refs`` is the one that the ``hdf5`` section was made with."""
     section = head.get("hdf5")
     digests = section.get("refs") if isinstance(section, dict) else None
-    return isinstance(digests, dict) and digests.get("blake2b") == text_digest(refs_text)
+    return isinstance(digests, dict) and digests.get("blake2b") == text_digest(refs_json)
 
 
-def refs_match(section: Any, refs_text: str, templates: Mapping[str, str]) -> bool:
+def refs_match(section: Any, refs_json: str | memoryview, templates: Mapping[str, str]) -> bool:
     """Whether the ``hdf5`` section of a document goes with its ``refs``."""
     digests = section.get("refs") if isinstance(section, dict) else None
     if not isinstance(digests, dict):
         raise DocumentError("the document's hdf5 section has no digests of refs")
-    if digests.get("blake2b") == text_digest(refs_text):
+    if digests.get("blake2b") == text_digest(refs_json):
         return True
-    return bool(digests.get("canonical") == canonical_of_refs(load_refs(refs_text), templates))
+    return bool(digests.get("canonical") == canonical_of_refs(load_refs(refs_json), templates))
 
 
-def load_refs(text: str) -> JSONObject:
-    """Parse the text of ``refs``.
+def load_refs(refs_json: str | memoryview) -> JSONObject:
+    """Parse the JSON of ``refs``.
 
     Raises
     ------
@@ -225,7 +264,7 @@ def load_refs(text: str) -> JSONObject:
         Broken JSON, or no object.
     """
     try:
-        refs = json.loads(text)
+        refs = json.loads(refs_json if isinstance(refs_json, str) else bytes(refs_json))
     except (ValueError, RecursionError) as error:
         raise DocumentError(f"the document's refs are broken JSON: {error}") from None
     if not isinstance(refs, dict):

@@ -9,7 +9,7 @@ from lindi_bridge.document import zstd
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.ranges.address import is_local
 
-__all__ = ["MOST_BYTES", "address_beside", "document_text", "is_document", "write_document_file"]
+__all__ = ["MOST_BYTES", "address_beside", "document_json", "is_document", "write_document_file"]
 
 MOST_BYTES = 4 * 1024**3
 """Of a document, compressed or not."""
@@ -22,25 +22,20 @@ def is_document(head: bytes) -> bool:
     return head.startswith(zstd.MAGIC) or head.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
 
 
-def document_text(data: bytes) -> str:
-    """The text of a document.
+def document_json(data: bytes) -> bytes:
+    """The JSON of a document.
 
     Parameters
     ----------
     data : bytes
-        All of the file: UTF-8, or one Zstandard frame that holds it.
+        All of the file: JSON, or one Zstandard frame that holds it.
 
     Raises
     ------
     DocumentError
-        Neither.
+        The frame is damaged, or holds an impossible amount.
     """
-    if data.startswith(zstd.MAGIC):
-        data = _decompress(data)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise DocumentError("not a reference document: it is not UTF-8 text") from None
+    return _decompress(data) if data.startswith(zstd.MAGIC) else data
 
 
 def _decompress(data: bytes) -> bytes:

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from lindi_bridge.client.access import AccessOptions
-from lindi_bridge.client.mount import HEAD, read_document_text
-from lindi_bridge.document.document import Document, join_document, parse_document, split_document
+from lindi_bridge.client.mount import HEAD, read_document_json
+from lindi_bridge.document.document import Document, decode_document, join_document, parse_document, split_document
 from lindi_bridge.document.document_file import is_document
 from lindi_bridge.document.refs import compact
 from lindi_bridge.document.schema import schema_problems
@@ -75,9 +75,15 @@ def read_document_at(address: Any, access: AccessOptions) -> str | None:
     reader = open_reader(address, access.reader_options(address if isinstance(address, str) else "", None))
     try:
         head = reader.read_head(HEAD)
-        return read_document_text(reader, head) if is_document(head) else None
+        if not is_document(head):
+            return None
+        data = read_document_json(reader, head)
     finally:
         reader.close()
+    try:
+        return decode_document(data)
+    except DocumentError as error:
+        raise DocumentError(f"{reader.url}: {error}") from None
 
 
 def check_text(text: str, address: str, *, schema: bool = True) -> list[Problem]:
@@ -225,7 +231,7 @@ def _without(document: Document, refs: Mapping[str, Any], out: set[str]) -> tupl
     annotations = {
         path: value for path, value in document.annotations.items() if not (is_out(path) or path == "/" in out)
     }
-    return replace(document, refs_text=json.dumps(kept), annotations=annotations), kept
+    return replace(document, refs_json=json.dumps(kept), annotations=annotations), kept
 
 
 def _contradictions(document: Document, right: OfflineFile, address: str) -> Sequence[Problem]:

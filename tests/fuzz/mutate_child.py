@@ -20,8 +20,8 @@ from typing import Any
 from corrupt_child import describe
 
 import lindi_bridge as lb
-from lindi_bridge.document.document import parse_document
-from lindi_bridge.document.document_file import document_text
+from lindi_bridge.document.document import decode_document, parse_document
+from lindi_bridge.document.document_file import document_json
 from lindi_bridge.document.relocation import relocate_document
 
 MOST_MEMORY = 4 << 30
@@ -42,9 +42,9 @@ def opened(path: Path, **options: Any) -> Any:
 
 def relocated(path: Path) -> list[bool]:
     """Whether the document goes together as it did before."""
-    text = document_text(path.read_bytes())
-    moved = relocate_document(text, "https://new.example/moved.h5")
-    return [parse_document(text).edited, parse_document(moved.text).edited]
+    data = document_json(path.read_bytes())
+    moved = relocate_document(decode_document(data), "https://new.example/moved.h5")
+    return [parse_document(data).edited, parse_document(moved.text).edited]
 
 
 def outcome(path: Path) -> dict[str, Any]:

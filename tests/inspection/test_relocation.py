@@ -14,8 +14,8 @@ from builders.compare import compare_files
 from servers.range_server import RangeServer
 
 import lindi_bridge as lb
-from lindi_bridge.document.document import parse_document
-from lindi_bridge.document.document_file import document_text
+from lindi_bridge.document.document import decode_document, parse_document
+from lindi_bridge.document.document_file import document_json
 from lindi_bridge.document.relocation import relocate_document, source_addresses
 
 FOREIGN = Path(__file__).resolve().parents[1] / "data" / "foreign"
@@ -45,10 +45,10 @@ def test_our_document_mounts_at_the_new_place(source, tmp_path, suffix):
     with RangeServer() as server:
         url = server.add("new/a.h5", source)
         assert lb.relocate(document, url) == {"https://old.example/a.h5": url}
-        parsed = parse_document(document_text(document.read_bytes()))
+        parsed = parse_document(document_json(document.read_bytes()))
         assert not parsed.edited
         assert parsed.snapshot.url == url
-        assert source_addresses(document_text(document.read_bytes())) == [url]
+        assert source_addresses(decode_document(document_json(document.read_bytes()))) == [url]
         for prefer in (None, "annotations"):
             assert_opens_as(document, source, prefer=prefer)
         assert {request.path for request in server.log} == {"/new/a.h5"}

@@ -292,3 +292,26 @@ def test_an_edited_document_is_rebuilt(text, tmp_path):
     with lb.open(path) as file:
         assert file["s"].attrs["k"] == 4
         assert file["s"].asstr()[:].tolist() == ["a", "b"]
+
+
+def test_refs_of_an_unchanged_document_are_not_copied(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("refs", data=range(100), chunks=(10,))
+    data = lb.index(tmp_path / "a.h5").to_json().encode()
+    whole = json.loads(data)
+    document = parse_document(data)
+    assert isinstance(document.refs_json, memoryview)
+    assert document.refs_json.obj is data
+    assert not document.edited
+    assert document.refs() == whole["refs"]
+    twice = data.replace(b',\n"refs":', b',"refs":{},\n"refs":', 1)
+    for other in (data + b"\n ", b"\xef\xbb\xbf" + data, json.dumps(whole, indent=1).encode(), twice):
+        document = parse_document(other)
+        assert isinstance(document.refs_json, str)
+        assert not document.edited
+        assert document.refs() == whole["refs"]
+    changed = parse_document(data.replace(b'"zarr_format":2', b'"zarr_format": 2', 1))
+    assert not changed.edited, "it means the same"
+    assert parse_document(data.replace(b'"refs/0":', b'"refs/1":', 1)).edited
+    with pytest.raises(lb.DocumentError, match="UTF-8"):
+        parse_document(data.replace(b'"refs/0":', b'"refs/\xff":', 1))
