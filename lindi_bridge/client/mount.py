@@ -119,6 +119,7 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
         reader,
         address=name,
         metadata=snapshot.pieces,
+        values=snapshot.values,
         size=snapshot.identity.size,
         cache_bytes=options.cache_bytes,
         verify=check,

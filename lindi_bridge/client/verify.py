@@ -43,12 +43,12 @@ def make_check(snapshot: Snapshot, name: str) -> Callable[[Read], None]:
     expected, size = snapshot.fingerprint, snapshot.identity.size
     if len(expected.starts) != len(expected.digests) or any(s + expected.length > size for s in expected.starts):
         raise DocumentError("the document's fingerprint does not fit the file")
-    metadata = _evenly(snapshot.pieces, _METADATA_PIECES)
 
     def check(read: Read) -> None:
-        samples, pieces = list(zip(expected.starts, expected.digests, strict=True)), metadata
+        samples = list(zip(expected.starts, expected.digests, strict=True))
+        pieces = _evenly(sorted([*snapshot.pieces, *snapshot.values]), _METADATA_PIECES)
         if h5py_lock_is_held():  # read one after the other: a few will do
-            samples, pieces = _evenly(samples, _FEW), _evenly(metadata, _FEW)
+            samples, pieces = _evenly(samples, _FEW), _evenly(pieces, _FEW)
         wanted = [ByteRange(start, expected.length) for start, _ in samples]
         wanted += [ByteRange(start, min(len(piece), _METADATA_PIECE)) for start, piece in pieces]
         found = read(wanted)

@@ -235,7 +235,7 @@ class VirtualFile(HDF5File):
         self._virtual = memory
         self._seen = memory.changes
         # In the place of the pieces that are known from the beginning: it finds what is in memory.
-        self._metadata = memory  # type: ignore[assignment]
+        self._metadata = memory
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill the buffer; see :class:`HDF5File`.

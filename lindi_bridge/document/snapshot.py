@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ JSONObject = dict[str, Any]
 
 def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
     """The section as JSON, without the digests of ``refs``."""
-    data = b"".join(piece for _, piece in snapshot.pieces)
     identity = snapshot.identity
+    values = tuple(snapshot.values)
     return {
         "version": VERSION,
         "sources": [
@@ -52,11 +53,17 @@ def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
             }
             for address, heap in snapshot.heaps.items()
         },
-        "metadata": {
-            "nbytes": len(data),
-            "ranges": [[start, len(piece)] for start, piece in snapshot.pieces],
-            "zlib": base64.standard_b64encode(zlib.compress(data, _LEVEL)).decode("ascii"),
-        },
+        "metadata": _packed(snapshot.pieces),
+        **({"values": _packed(values)} if values else {}),
+    }
+
+
+def _packed(pieces: Sequence[tuple[int, bytes]]) -> JSONObject:
+    data = b"".join(piece for _, piece in pieces)
+    return {
+        "nbytes": len(data),
+        "ranges": [[start, len(piece)] for start, piece in pieces],
+        "zlib": base64.standard_b64encode(zlib.compress(data, _LEVEL)).decode("ascii"),
     }
 
 
@@ -68,8 +75,14 @@ def snapshot_from_json(section: Any) -> Snapshot:
     DocumentError
         It is not what :func:`snapshot_to_json` writes, contradicts itself, or claims absurd sizes.
     """
-    try:
+    with _damage():
         return _parse(section)
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
     except DocumentError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -98,7 +111,34 @@ def _parse(section: Mapping[str, Any]) -> Snapshot:
         departures=tuple(
             Departure(_text(d["path"]), _text(d["kind"]), tuple(map(_text, d["files"]))) for d in section["external"]
         ),
+        values=_Packed(section["values"], size) if "values" in section else (),
     )
+
+
+class _Packed:
+    """Pieces of the file that are decompressed when they are first asked for.
+
+    Takes no lock, since that may be while h5py's is held: two threads that ask at the same time do the same.
+
+    Parameters
+    ----------
+    packed : mapping
+        As it stands in the document.
+    size : int
+        Bytes of the file.
+    """
+
+    def __init__(self, packed: Any, size: int) -> None:
+        self._packed = packed
+        self._size = size
+        self._pieces: tuple[tuple[int, bytes], ...] | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        if self._pieces is None:
+            with _damage():
+                self._pieces = _pieces(self._packed, self._size)
+            self._packed = None
+        return iter(self._pieces)
 
 
 def _pieces(metadata: Mapping[str, Any], size: int) -> tuple[tuple[int, bytes], ...]:

@@ -9,13 +9,24 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from lindi_bridge.ranges import ByteRange
 
-__all__ = ["ExtentCache", "missing_ranges"]
+__all__ = ["ExtentCache", "HeldBytes", "missing_ranges"]
 
 _clock = itertools.count()
 _UNREAD = 1 << 60
+
+
+class HeldBytes(Protocol):
+    """Pieces of a file in memory."""
+
+    def find(self, address: int) -> memoryview | None:
+        """The bytes from ``address`` on, to the end of their piece, or None."""
+
+    def next_start(self, address: int) -> int | None:
+        """Address of the first piece that begins after ``address``."""
 
 
 class _Extent:
@@ -107,7 +118,7 @@ class ExtentCache:
         self._nbytes = 0
 
 
-def missing_ranges(ranges: Iterable[ByteRange], caches: Sequence[ExtentCache]) -> list[ByteRange]:
+def missing_ranges(ranges: Iterable[ByteRange], caches: Sequence[HeldBytes]) -> list[ByteRange]:
     """The parts of ``ranges`` that none of the caches holds."""
     out = []
     for start, length in ranges:

@@ -19,8 +19,9 @@ from typing import Any
 
 from lindi_bridge.errors import ReadOnlyError, SourceError
 from lindi_bridge.hdf5.demand import BLOCK, DemandWindows
+from lindi_bridge.hdf5.embedded import EmbeddedBytes
 from lindi_bridge.hdf5.exit import close_at_exit
-from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
+from lindi_bridge.hdf5.extents import ExtentCache, HeldBytes, missing_ranges
 from lindi_bridge.hdf5.requests import requests_for
 from lindi_bridge.hdf5.under_way import UnderWay, without
 from lindi_bridge.ranges import ByteRange, CachedReader, FileObjectReader, LocalReader, RangeReader, coalesce
@@ -57,6 +58,8 @@ class HDF5File(io.RawIOBase):
         What the file is called in messages and as ``h5py.File.filename``; holds no secrets.
     metadata : iterable of (int, bytes), optional
         Pieces of the file (address, bytes) that are known already. They are never fetched and never dropped.
+    values : iterable of (int, bytes), optional
+        Further ones; see :class:`~lindi_bridge.hdf5.embedded.EmbeddedBytes`.
     size : int, optional
         Bytes of the file; asked from the reader if not given.
     cache_bytes : int
@@ -72,6 +75,7 @@ class HDF5File(io.RawIOBase):
         *,
         address: str,
         metadata: Iterable[tuple[int, bytes | memoryview]] = (),
+        values: Iterable[tuple[int, bytes | memoryview]] | None = None,
         size: int | None = None,
         cache_bytes: int = 256 * 1024 * 1024,
         verify: Verify | None = None,
@@ -90,8 +94,7 @@ class HDF5File(io.RawIOBase):
         self._position = 0
         # Where the last read found its bytes (address, end, bytes): libhdf5 reads contiguous rows one by one.
         self._recent: tuple[int, int, memoryview] = (0, 0, memoryview(b""))
-        self._metadata = ExtentCache()
-        self._metadata.add(metadata)
+        self._metadata: HeldBytes = EmbeddedBytes(metadata, values, address)
         self._ahead = ExtentCache(cache_bytes)
         self._demand = ExtentCache(cache_bytes // 4)
         # Serialises ensure() only. readinto() never takes it.

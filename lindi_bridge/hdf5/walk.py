@@ -153,6 +153,8 @@ class Walk:
     ----------
     reads : set of (int, int)
         What libhdf5 read of the metadata: address and length (bytes).
+    index_reads : set of (int, int)
+        The same, to find chunks and to add up how much they take.
     tables : dict
         Chunk table of every chunked dataset by the address of its object header, or the error that says why
         there is none.
@@ -161,6 +163,7 @@ class Walk:
     """
 
     reads: set[tuple[int, int]] = field(default_factory=set)
+    index_reads: set[tuple[int, int]] = field(default_factory=set)
     tables: dict[int, ChunkTable | ChunkTableError] = field(default_factory=dict)
     datasets: dict[int, h5d.DatasetID] = field(default_factory=dict)
 
@@ -204,14 +207,16 @@ def walk_file(
     with file.record() as recorder:
         root = h5g.open(file_id, b"/")
         _walk_links(root, file, walk, tables, progress)
+    walk.reads.update(recorder)
+    with file.record() as recorder:  # it adds up the sizes of all indexes
         try:
             h5o.visit(root, lambda name: None)
         except (OSError, RuntimeError, ValueError) as error:
             refuse_source_error(error)  # a damaged object; whoever visits it later gets the same error
-    walk.reads.update(recorder)
+    walk.index_reads.update(recorder)
     for address, table in walk.tables.items():
         if isinstance(table, ChunkTable) and len(table):
-            walk.reads |= _first_chunk_reads(walk.datasets[address], file, table)
+            walk.index_reads |= _first_chunk_reads(walk.datasets[address], file, table)
     return walk
 
 
@@ -239,10 +244,12 @@ def _walk_links(
             elif kind == h5i.DATASET:
                 walk.datasets[address] = child
                 if is_stored_here(child) and child.get_create_plist().get_layout() == h5d.CHUNKED:
-                    try:
-                        walk.tables[address] = read_chunk_table(child, file, tables.get(address))
-                    except ChunkTableError as error:
-                        walk.tables[address] = error
+                    with file.record() as index_reads:
+                        try:
+                            walk.tables[address] = read_chunk_table(child, file, tables.get(address))
+                        except ChunkTableError as error:
+                            walk.tables[address] = error
+                    walk.index_reads.update(index_reads)
             if progress is not None:
                 progress(1)
 

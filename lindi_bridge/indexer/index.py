@@ -9,6 +9,7 @@ import numpy as np
 
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.open import open_file_id
+from lindi_bridge.hdf5.under_way import without
 from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file, walk_structures
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
 from lindi_bridge.indexer.pages import metadata_ranges, union
@@ -24,6 +25,8 @@ __all__ = ["index_file"]
 
 _SAMPLES = 32
 _SAMPLE_LENGTH = 64
+_MANY_VALUES = 128 * 1024
+"""Bytes of chunk indexes and small values from which on they are kept apart: names are there sooner without them."""
 
 Progress = Callable[[str, int], None]
 
@@ -67,19 +70,31 @@ def index_file(
         raw_offset, raw_nbytes = _raw_data(walk)
     finally:
         h5py.File(file_id).close()
-    metadata = metadata_ranges(walk.reads | set(opening), raw_offset, raw_nbytes, file.size)
+    reads = walk.reads | set(opening)
+    metadata = metadata_ranges(reads, raw_offset, raw_nbytes, file.size)
+    with_indexes = metadata_ranges(reads | walk.index_reads, raw_offset, raw_nbytes, file.size)
     # In a damaged file an address may lie after the end.
-    embedded = union(r for r in (*metadata, *plan.ranges) if r.stop <= file.size)
+    embedded = union(r for r in (*with_indexes, *plan.ranges) if r.stop <= file.size)
+    values = without(embedded, metadata)
+    if sum(r.length for r in values) >= _MANY_VALUES:
+        embedded = without(embedded, values)
+    else:
+        values = []
     identity = file.reader.identity()
     starts = _sample_starts(file.size)
     return tree, Snapshot(
         url=url,
         identity=SourceIdentity(file.size, identity.etag, identity.last_modified),
-        pieces=tuple(zip([r.start for r in embedded], file.read_ranges(embedded), strict=True)),
+        pieces=_read_pieces(file, embedded),
+        values=_read_pieces(file, values),
         fingerprint=take_fingerprint(file.read_ranges, starts, min(_SAMPLE_LENGTH, file.size)),
         heaps=plan.heaps,
         departures=tuple(departures),
     )
+
+
+def _read_pieces(file: HDF5File, ranges: Sequence[ByteRange]) -> tuple[tuple[int, bytes], ...]:
+    return tuple(zip([r.start for r in ranges], file.read_ranges(ranges), strict=True))
 
 
 def _raw_data(walk: Walk) -> tuple[Int64Array, Int64Array]:

@@ -108,6 +108,8 @@ def check_text(text: str, address: str, *, schema: bool = True) -> list[Problem]
         problems += _first(schema_problems(head, refs))
     try:
         document = parse_document(text)
+        if document.origin is not None:
+            tuple(document.origin.values)  # decompressed only when values are read
     except DocumentError as error:
         problems.append(Problem("/", "document", str(error)))
         try:  # refs may be looked at all the same

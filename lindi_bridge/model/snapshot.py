@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,13 +81,16 @@ class Snapshot:
     identity : SourceIdentity
         Of the source when it was indexed.
     pieces : tuple of (int, bytes)
-        Bytes of the source by address: metadata and small values. Sorted and disjoint.
+        Bytes of the source by address: metadata. Sorted and disjoint.
     fingerprint : Fingerprint
         Samples of the source.
     heaps : mapping
         By address of the dataset's object header.
     departures : tuple of Departure
         What leaves the file.
+    values : iterable of (int, bytes)
+        Further bytes, in which only whoever reads values is interested: indexes of chunks, small values. Of a parsed
+        document they are decompressed when they are first asked for.
     """
 
     url: str
@@ -96,3 +99,4 @@ class Snapshot:
     fingerprint: Fingerprint
     heaps: Mapping[int, HeapMap] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
+    values: Iterable[tuple[int, bytes]] = ()

@@ -335,6 +335,7 @@ def _(written: Written) -> None:
     held = zlib.decompress(base64.b64decode(metadata["zlib"]))
     assert held == b"".join(data[start : start + length] for start, length in metadata["ranges"])
     assert len(held) == metadata["nbytes"]
+    # What `values` hold is looked at in test_embedded_values.py.
 
 
 @of("5.6")
