@@ -19,6 +19,7 @@ __all__ = ["Answer", "BodyLength", "HttpConnection"]
 
 _DRAIN = 64 << 10  # bodies of refusals up to this size are read: to keep the connection, and for what they say
 _PIECE = 1 << 20
+_BUFFER = 16 << 10  # of each answer on its way: headers and a small body; the rest of a long one goes past it
 
 BodyLength = Callable[[int, Mapping[str, str]], int | None]
 """Given status and headers (names in lower case): bytes of body to read, or None if it is no part of the file."""
@@ -159,7 +160,7 @@ class _TimedSocket:
                     raise
 
     def makefile(self, mode: str, *_: Any) -> io.BufferedReader:
-        return io.BufferedReader(_TimedFile(self, self._socket.makefile("rb", buffering=0)), 64 << 10)
+        return io.BufferedReader(_TimedFile(self, self._socket.makefile("rb", buffering=0)), _BUFFER)
 
     def close(self) -> None:
         self._socket.close()
