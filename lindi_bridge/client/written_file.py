@@ -29,6 +29,7 @@ from lindi_bridge.client.written_types import memory_type, type_from_text
 from lindi_bridge.client.written_values import MissingTargetError, ReferenceMaker
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.hdf5.exit import close_at_exit
+from lindi_bridge.hdf5.stored_types import is_type
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.model.nodes import ArrayNode, GroupNode, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.text import stored_name
@@ -223,9 +224,8 @@ class WrittenFile:
             self._create_link(path, node)
         else:
             planned = self._planned[path]
-            committed = self._committed_type(path)
-            if committed is not None and committed == planned.type_id:
-                planned.type_id = committed
+            name_of_type = self._annotations.get(path, {}).get("committed_type")
+            planned.type_id = self._committed_type(name_of_type, planned.type_id)
             dataset = planned.create(self.file_id, name, self._links_for(path))
             self._datasets[path] = dataset
             self.addresses[path] = header_address(dataset)
@@ -268,16 +268,17 @@ class WrittenFile:
             raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
         self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
 
-    def _committed_type(self, path: str) -> Any:
-        name = self._annotations.get(path, {}).get("committed_type")
+    def _committed_type(self, name: Any, type_id: Any) -> Any:
+        """The committed datatype of a name, if it is this type; else the type itself."""
         if not isinstance(name, str):
-            return None
+            return type_id
         try:
             if name not in self._tree.nodes and "committed" in self._annotations.get(name, ()):
                 self._commit(name, self._annotations[name])
-            return h5t.open(self.file_id, stored_name(name))
+            committed = h5t.open(self.file_id, stored_name(name))
         except _FAILURES:
-            return None
+            return type_id
+        return committed if is_type(committed, type_id) else type_id
 
     # -- values ---------------------------------------------------------------------------------------------------
 
@@ -289,6 +290,8 @@ class WrittenFile:
                     self._write_attribute(path, obj, attribute, reference)
 
     def _write_attribute(self, path: str, obj: Any, attribute: Attribute, reference: ReferenceMaker) -> None:
+        type_id = self._committed_type(attribute.committed_type, attribute.type_id)
+        attribute = attribute._replace(type_id=type_id)
         try:
             write_attribute(obj, attribute, reference)
         except MissingTargetError as error:
@@ -329,7 +332,7 @@ class WrittenFile:
 
     def _write_objects(self, planned: PlannedDataset, dataset: h5d.DatasetID, reference: ReferenceMaker) -> None:
         try:
-            values = planned.objects(reference)
+            values = self._objects(planned, reference)
         except MissingTargetError as error:
             # What a reference leads to may be among the problems of the document.
             if planned.layout.compact:
@@ -340,6 +343,15 @@ class WrittenFile:
             return
         if values is not None:
             dataset.write(h5s.ALL, h5s.ALL, values, memory_type(planned.dtype, planned.type_id))
+
+    def _objects(self, planned: PlannedDataset, reference: ReferenceMaker) -> Any:
+        try:
+            return planned.objects(reference)
+        except MalformedError as error:
+            if isinstance(error, MissingTargetError) or not self._edited or planned.nan is None:
+                raise
+            planned.nan = None  # of values that are there no more
+            return planned.objects(reference)
 
     def _close_indexes(self) -> None:
         """Close the chunk indexes of which libhdf5 has only the first chunk."""

@@ -6,7 +6,7 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -15,7 +15,7 @@ from h5py import h5r, h5s
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.text import stored_name
 
-__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of"]
+__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of", "string_bytes", "with_nan_bits"]
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as LINDI writes them."""
@@ -84,6 +84,59 @@ def _select(space: h5s.SpaceID, selection: Any) -> None:
         raise MalformedError("a reference to a region without a selection")
 
 
+class _NaNBits(NamedTuple):
+    """Stands for a NaN of which the bits are known."""
+
+    data: bytes
+
+
+def with_nan_bits(items: list[Any], bits: Any) -> list[Any]:
+    """JSON values with the bits of some NaNs in place of their text.
+
+    Parameters
+    ----------
+    items : list
+        The values.
+    bits : JSON value
+        By the bits in base64: where the NaNs stand, values being counted through all lists.
+
+    Raises
+    ------
+    MalformedError
+        It is something else, or says so of what is no NaN.
+    """
+    places: dict[int, _NaNBits] = {}
+    try:
+        for text, positions in bits.items():
+            nan = _NaNBits(base64.b64decode(text, validate=True))
+            if not all(type(position) is int for position in positions):
+                raise ValueError("places that are no numbers")
+            places |= dict.fromkeys(positions, nan)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise MalformedError(f"its annotation has damaged bits of NaN: {error}") from None
+    if not places:
+        return items
+    count = 0
+
+    def walked(value: Any) -> Any:
+        nonlocal count
+        if isinstance(value, list):
+            return [walked(item) for item in value]
+        count += 1
+        nan = places.pop(count - 1, None)
+        if nan is not None and value != "NaN":
+            raise MalformedError(f"its annotation says the bits of a NaN where {str(value)[:60]} is")
+        return value if nan is None else nan
+
+    try:
+        out: list[Any] = walked(items)
+    except RecursionError:
+        raise MalformedError("its values are nested too deep") from None
+    if places:
+        raise MalformedError("its annotation says the bits of a NaN after the last of its values")
+    return out
+
+
 def array_of(
     items: list[Any], dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceMaker
 ) -> np.ndarray[Any, Any]:
@@ -126,7 +179,7 @@ def _convert(value: Any, dtype: np.dtype[Any], reference: ReferenceMaker) -> Any
     if kind is not None:
         return reference(value, kind is h5py.RegionReference)
     if h5py.check_string_dtype(dtype) is not None:
-        data = _bytes(value) if isinstance(value, dict) else _text(value)
+        data = string_bytes(value)
         if b"\0" in data and dtype.kind == "O":
             raise MalformedError("a string with a null character, which HDF5 cannot hold")
         if dtype.kind == "S" and len(data) > dtype.itemsize:
@@ -138,7 +191,10 @@ def _convert(value: Any, dtype: np.dtype[Any], reference: ReferenceMaker) -> Any
     return _number(value, dtype)
 
 
-def _text(value: Any) -> bytes:
+def string_bytes(value: Any) -> bytes:
+    """The bytes of a string: text, ``{"base64": ...}`` where they are not UTF-8, or as they are."""
+    if isinstance(value, dict):
+        return _bytes(value)
     if isinstance(value, bytes):  # of the codec vlen-bytes
         return value
     if not isinstance(value, str):
@@ -151,11 +207,14 @@ def _bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(value, dict):
-        data = _bytes(value)
+    if isinstance(value, (dict, _NaNBits)):
+        data = value.data if isinstance(value, _NaNBits) else _bytes(value)
         if len(data) != dtype.itemsize:
             raise MalformedError(f"{len(data)} bytes where the type {dtype} has {dtype.itemsize}")
-        return np.frombuffer(data, dtype)[0]
+        found = np.frombuffer(data, dtype)[0]
+        if isinstance(value, _NaNBits) and not (dtype.kind == "f" and np.isnan(found)):
+            raise MalformedError(f"its annotation says bits of a NaN that are none of {dtype}")
+        return found
     if dtype.kind == "c":
         real, imaginary = value
         out = np.zeros((), dtype)

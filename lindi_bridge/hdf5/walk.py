@@ -237,14 +237,24 @@ def _walk_links(
             if kind == h5i.GROUP:
                 pending.append(child)
             elif kind == h5i.DATASET:
-                walk.datasets[address] = child
-                if is_stored_here(child) and child.get_create_plist().get_layout() == h5d.CHUNKED:
-                    try:
-                        walk.tables[address] = read_chunk_table(child, file, tables.get(address))
-                    except ChunkTableError as error:
-                        walk.tables[address] = error
+                _note_dataset(walk, address, child, file, tables.get(address))
             if progress is not None:
                 progress(1)
+
+
+def _note_dataset(walk: Walk, address: int, dataset: h5d.DatasetID, file: HDF5File, known: WalkedTable | None) -> None:
+    """Take a dataset in with its chunk table, unless libhdf5 cannot say how it is stored."""
+    try:
+        is_chunked = is_stored_here(dataset) and dataset.get_create_plist().get_layout() == h5d.CHUNKED
+    except (OSError, RuntimeError, ValueError) as error:
+        refuse_source_error(error)
+        return  # a damaged fill value; whoever asks for it later gets the same error
+    walk.datasets[address] = dataset
+    if is_chunked:
+        try:
+            walk.tables[address] = read_chunk_table(dataset, file, known)
+        except ChunkTableError as error:
+            walk.tables[address] = error
 
 
 def _children(group: h5g.GroupID) -> Iterator[h5py.h5o.ObjectID]:

@@ -199,10 +199,14 @@ class _TreeIndexer:
                 path, "virtual_dataset", "a virtual dataset over this same file: its values are kept, not its mappings"
             )
         if loses_fill(dataset):
-            self._problem(path, "datatype", "a fill value that is not UTF-8, which counts in the HDF5 file only")
-        stored = obj.get_type()
-        if stored.committed():
-            annotation["committed_type"] = self._paths.get(h5o.get_info(stored).addr)
+            self._problem(
+                path,
+                "datatype",
+                "a fill value of arrays, references or lists, or none at all, which counts in the HDF5 file only",
+            )
+        committed = self._reference.path_of_type(obj.get_type())
+        if committed is not None:
+            annotation["committed_type"] = committed
         order = obj.get_create_plist().get_attr_creation_order()
         if order:
             annotation["attribute_order"] = order

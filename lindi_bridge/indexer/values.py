@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5r, h5s
+from h5py import h5o, h5r, h5s, h5t
 
+from lindi_bridge.hdf5.stored_types import lists_padded_strings
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, holds_nested_array
+from lindi_bridge.model.floats import UnusualNaN, is_usual_nan, number_bytes, real_parts
 from lindi_bridge.model.text import stored_name
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "ReferenceEncoder",
     "encode_attribute",
     "encode_element",
+    "nan_bits",
     "typed_attribute",
+    "with_nan_bits",
 ]
 
 JSONValue = Any
@@ -50,6 +54,10 @@ class ReferenceEncoder:
         self._root = root
         self._path_of = path_of
         self._source_object_id = _text(attribute_or_none(root.attrs, "object_id"))
+
+    def path_of_type(self, type_id: h5t.TypeID) -> str | None:
+        """The path of a committed datatype; None of another, and of one that has no name any more."""
+        return self._path_of(h5o.get_info(type_id).addr) if type_id.committed() else None
 
     def __call__(self, reference: h5py.Reference) -> JSONValue:
         """Encode an object or region reference; a null reference has path null."""
@@ -97,8 +105,8 @@ def _text(value: Any) -> str | None:
 def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], JSONValue]) -> JSONValue:
     """One element of an array of ``dtype``, or an array field of it, as JSON.
 
-    NaN and infinities as LINDI writes them; complex numbers as ``[real, imaginary]``; bytes that are not UTF-8,
-    and opaque values, as ``{"base64": ...}``.
+    NaN (an ``UnusualNaN`` where it has other bits than that text says) and infinities as LINDI writes them; complex
+    numbers as ``[real, imaginary]``; bytes that are not UTF-8, and opaque values, as ``{"base64": ...}``.
     """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
@@ -111,7 +119,7 @@ def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], 
     if vlen is not None and h5py.check_string_dtype(dtype) is None:
         base = np.dtype(vlen)
         return [encode_element(v, base, reference) for v in _in_stored_order(np.asarray(value), base)]
-    return _encode_scalar(value)
+    return _encode_scalar(value, dtype)
 
 
 def _in_stored_order(items: np.ndarray[Any, Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -129,14 +137,18 @@ def _takes_foreign_order_for_native() -> bool:
         return int(dataset[0][0]) != 1
 
 
-def _encode_scalar(value: Any) -> JSONValue:
+def _base64(data: bytes) -> str:
+    return base64.standard_b64encode(data).decode("ascii")
+
+
+def _encode_scalar(value: Any, dtype: np.dtype[Any]) -> JSONValue:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            return {"base64": base64.standard_b64encode(value).decode("ascii")}
+            return {"base64": _base64(value)}
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     # numpy takes lengths of time for integers.
@@ -144,18 +156,55 @@ def _encode_scalar(value: Any) -> JSONValue:
         return int(value)
     if isinstance(value, (float, np.floating)):
         number = float(value)
-        if number == number and type(value)(number) != value:  # a long double
-            return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
         if number != number:
-            return "NaN"
+            stored = np.asarray(value).astype(dtype)
+            return "NaN" if is_usual_nan(stored) else UnusualNaN(number_bytes(stored))
+        if type(value)(number) != value:  # a long double
+            return {"base64": _base64(number_bytes(np.asarray(value).astype(dtype)))}
         if number in (np.inf, -np.inf):
             return "Infinity" if number > 0 else "-Infinity"
         return number
     if isinstance(value, (complex, np.complexfloating)):
-        parts = [_encode_scalar(value.real), _encode_scalar(value.imag)]
-        if not any(isinstance(part, dict) for part in parts):
-            return parts  # else a complex of long doubles
-    return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
+        stored = np.asarray(value).astype(dtype)
+        parts = [_encode_scalar(part, real_parts(stored).dtype) for part in real_parts(stored)]
+        # Else a complex of long doubles.
+        return {"base64": _base64(number_bytes(stored))} if any(isinstance(p, dict) for p in parts) else parts
+    return {"base64": _base64(np.asarray(value).tobytes())}
+
+
+def nan_bits(encoded: JSONValue) -> dict[str, list[int]]:
+    """The NaNs among encoded values of which ``"NaN"`` does not tell the bits.
+
+    Parameters
+    ----------
+    encoded : JSON value
+        From :func:`encode_element`, or lists of such.
+
+    Returns
+    -------
+    dict
+        By the bits in base64: where the NaNs stand, values being counted through all lists.
+    """
+    found: dict[str, list[int]] = {}
+    for position, value in enumerate(_leaves(encoded)):
+        if isinstance(value, UnusualNaN):
+            found.setdefault(_base64(value.bits), []).append(position)
+    return found
+
+
+def _leaves(encoded: JSONValue) -> Iterator[JSONValue]:
+    if not isinstance(encoded, list):
+        yield encoded
+        return
+    for item in encoded:
+        yield from _leaves(item)
+
+
+def with_nan_bits(encoded: JSONValue) -> JSONValue:
+    """Encoded values with the bits of such NaNs in their place, which this package alone reads."""
+    if isinstance(encoded, list):
+        return [with_nan_bits(item) for item in encoded]
+    return {"base64": _base64(encoded.bits)} if isinstance(encoded, UnusualNaN) else encoded
 
 
 def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, JSONValue]:
@@ -177,10 +226,10 @@ class EncodedAttribute(NamedTuple):
     value : JSON value
         What other readers see in ``.zattrs``, or ``ABSENT`` where plain JSON cannot say it.
     annotation : JSON value
-        ``{dtype, shape}`` where JSON loses the type, with ``value`` where ``value`` is ABSENT; None otherwise.
-        ``shape`` is null for an empty dataspace.
+        ``{dtype, shape}`` where JSON loses the type, or the bits of NaNs, which are ``nan`` then; with ``value`` where
+        ``value`` is ABSENT; None otherwise. ``shape`` is null for an empty dataspace.
     loss : str, optional
-        Why other readers do not see it, where that is a problem of the document.
+        Why other readers, or those that build the file anew, do not have it, where that is a problem of the document.
     """
 
     value: JSONValue
@@ -201,13 +250,21 @@ def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: Re
     if holds_nested_array(dtype):
         raise ValueError(f"arrays of arrays or lists of arrays: {dtype}")
     annotation = typed_attribute(attributes, name)
+    committed = reference.path_of_type(attribute_id.get_type())
+    if committed is not None:
+        annotation["committed_type"] = committed
     value = attributes[stored_name(name)]
     if isinstance(value, h5py.Empty):
         return EncodedAttribute(ABSENT, annotation)
     encoded = _encode_array(value, dtype, shape, reference)
+    bits = nan_bits(encoded)
+    if bits:
+        annotation["nan"] = bits
     if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
-        return EncodedAttribute(ABSENT, annotation | {"value": encoded})
-    untyped = "type" not in annotation and _is_default(dtype, shape, encoded)
+        padded = lists_padded_strings(attribute_id.get_type())
+        loss = "h5py writes no lists of strings that are padded with spaces or end in a null" if padded else None
+        return EncodedAttribute(ABSENT, annotation | {"value": encoded}, loss)
+    untyped = annotation.keys() == {"dtype", "shape"} and _is_default(dtype, shape, encoded)
     return EncodedAttribute(encoded, None if untyped else annotation)
 
 

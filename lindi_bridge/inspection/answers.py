@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lindi_bridge.errors import LindiBridgeError
+from lindi_bridge.hdf5.stored_types import described_type
 from lindi_bridge.inspection.offline import OfflineFile
-from lindi_bridge.inspection.values import ObjectNames, described_type, reason, shown, type_words, value_difference
+from lindi_bridge.inspection.values import ObjectNames, reason, shown, type_words, value_difference
 
 __all__ = ["FAILURES", "Difference", "Failure", "Questioner", "Unavailable", "same"]
 
