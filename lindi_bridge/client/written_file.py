@@ -187,8 +187,9 @@ class WrittenFile:
         order = creation_order(self._tree, self._annotations)
         # A second name may stand before the object itself, in a document that was put together another way.
         place = {path: k for k, path in enumerate(order)}
-        early = {path: None for path in order if self._is_before(path, place)}
-        for path in [*(path for path in order if path not in early), *early]:
+        typed = {path: None for path in order if self._is_before_its_type(path, place)}
+        early = {path: None for path in order if self._is_before(path, place, typed)}
+        for path in [*(path for path in order if path not in early and path not in typed), *typed, *early]:
             with self._faults.at(path):
                 try:
                     self._create(path)
@@ -197,12 +198,17 @@ class WrittenFile:
                         raise
                     raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
-    def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
-        """Whether a node is a second name of an object that comes after it."""
+    def _is_before_its_type(self, path: str, place: Mapping[str, int]) -> bool:
+        """Whether an array has a committed datatype that comes after it, in a group that may not be there yet."""
+        name = self._annotations.get(path, {}).get("committed_type")
+        return path in self._planned and isinstance(name, str) and place.get(name, -1) > place[path]
+
+    def _is_before(self, path: str, place: Mapping[str, int], typed: Mapping[str, None]) -> bool:
+        """Whether a node is a second name of an object that comes after it, or after its type."""
         node = self._tree.nodes.get(path)
         if not isinstance(node, SoftLinkNode) or self._annotations.get(path, {}).get("hard") is not True:
             return False
-        return place.get(node.target, -1) > place[path]
+        return node.target in typed or place.get(node.target, -1) > place[path]
 
     def _create(self, path: str) -> None:
         name, node = stored_name(path), self._tree.nodes.get(path)

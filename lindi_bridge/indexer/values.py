@@ -20,6 +20,7 @@ from lindi_bridge.model.text import stored_name
 
 __all__ = [
     "ABSENT",
+    "NAMELESS_TYPE",
     "RESERVED_ATTRIBUTES",
     "EncodedAttribute",
     "ReferenceEncoder",
@@ -35,6 +36,8 @@ JSONValue = Any
 RESERVED_ATTRIBUTES = frozenset(["_SCALAR", "_SOFT_LINK", "_REFERENCE", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"])
 """Names that readers take for annotations, so that a user's attribute cannot have them in ``.zattrs``."""
 
+NAMELESS_TYPE = "is committed and has no name, which counts in the HDF5 file only"
+"""What is to be said of a committed datatype whose links have been deleted."""
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 ABSENT = object()
 
@@ -56,8 +59,8 @@ class ReferenceEncoder:
         self._source_object_id = _text(attribute_or_none(root.attrs, "object_id"))
 
     def path_of_type(self, type_id: h5t.TypeID) -> str | None:
-        """The path of a committed datatype; None of another, and of one that has no name any more."""
-        return self._path_of(h5o.get_info(type_id).addr) if type_id.committed() else None
+        """The path of a committed datatype; None of one that has no name any more."""
+        return self._path_of(h5o.get_info(type_id).addr)
 
     def __call__(self, reference: h5py.Reference) -> JSONValue:
         """Encode an object or region reference; a null reference has path null."""
@@ -229,7 +232,8 @@ class EncodedAttribute(NamedTuple):
         ``{dtype, shape}`` where JSON loses the type, or the bits of NaNs, which are ``nan`` then; with ``value`` where
         ``value`` is ABSENT; None otherwise. ``shape`` is null for an empty dataspace.
     loss : str, optional
-        Why other readers, or those that build the file anew, do not have it, where that is a problem of the document.
+        What is to be said of it, after its name, where other readers, or those that build the file anew, do not have it
+        or not whole.
     """
 
     value: JSONValue
@@ -250,22 +254,26 @@ def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: Re
     if holds_nested_array(dtype):
         raise ValueError(f"arrays of arrays or lists of arrays: {dtype}")
     annotation = typed_attribute(attributes, name)
-    committed = reference.path_of_type(attribute_id.get_type())
-    if committed is not None:
-        annotation["committed_type"] = committed
+    type_id, loss = attribute_id.get_type(), None
+    if type_id.committed():
+        committed = reference.path_of_type(type_id)
+        if committed is None:
+            loss = f"has a type that {NAMELESS_TYPE}"
+        else:
+            annotation["committed_type"] = committed
     value = attributes[stored_name(name)]
     if isinstance(value, h5py.Empty):
-        return EncodedAttribute(ABSENT, annotation)
+        return EncodedAttribute(ABSENT, annotation, loss)
     encoded = _encode_array(value, dtype, shape, reference)
     bits = nan_bits(encoded)
     if bits:
         annotation["nan"] = bits
     if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
-        padded = lists_padded_strings(attribute_id.get_type())
-        loss = "h5py writes no lists of strings that are padded with spaces or end in a null" if padded else None
+        if lists_padded_strings(type_id):
+            loss = "counts in the HDF5 file only: lists of strings that are padded with spaces or end in a null"
         return EncodedAttribute(ABSENT, annotation | {"value": encoded}, loss)
     untyped = annotation.keys() == {"dtype", "shape"} and _is_default(dtype, shape, encoded)
-    return EncodedAttribute(encoded, None if untyped else annotation)
+    return EncodedAttribute(encoded, None if untyped else annotation, loss)
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceEncoder) -> JSONValue:

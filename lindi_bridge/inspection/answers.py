@@ -95,7 +95,12 @@ class Questioner:
     def types(self, path: str, what: str, left: Any, right: Any) -> Iterator[Difference]:
         """The difference of two stored types."""
         answers = self.ask(described_type, left, right)
-        if answers is None or same(*answers):
+        if answers is None:
+            return
+        if same(*answers):
+            committed = [names.of_type(thing) for names, thing in zip(self._names, (left, right), strict=True)]
+            if any(committed) and not committed[0] & committed[1]:
+                yield Difference(path, f"committed {what}", *(min(names, default="none") for names in committed))
             return
         words = [self.answer(k, type_words, thing) for k, thing in enumerate((left, right))]
         if words[0] == words[1]:  # they differ in what numpy does not show

@@ -76,6 +76,10 @@ class ObjectNames:
                 paths.setdefault(address, set()).add(below)
         return paths
 
+    def of_type(self, type_id: h5t.TypeID) -> set[str]:
+        """The names of a committed datatype; none of another, and of one that has lost its name."""
+        return self._paths.get(header_address(type_id), set()) if type_id.committed() else set()
+
     def target(self, reference: Any) -> tuple[set[str], Any]:
         """What a reference leads to: the names of the object, and the points selected there."""
         if not reference:
