@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -78,6 +79,8 @@ class WrittenFile:
         self._attributes_nbytes = 0
         self._planned: dict[str, PlannedDataset] = {}
         self._datasets: dict[str, h5d.DatasetID] = {}
+        self._types: dict[str, bytes] = {}
+        """Where committed datatypes are, by path, until all objects are there."""
         self.chunks = ChunkWriter(memory)
         self.base = 0
         self.file_id: Any = None
@@ -185,11 +188,11 @@ class WrittenFile:
 
     def _create_objects(self) -> None:
         order = creation_order(self._tree, self._annotations)
+        types = self._commit_types(order)
         # A second name may stand before the object itself, in a document that was put together another way.
         place = {path: k for k, path in enumerate(order)}
-        typed = {path: None for path in order if self._is_before_its_type(path, place)}
-        early = {path: None for path in order if self._is_before(path, place, typed)}
-        for path in [*(path for path in order if path not in early and path not in typed), *typed, *early]:
+        early = {path: None for path in order if self._is_before(path, place)}
+        for path in [*(path for path in order if path not in early), *early]:
             with self._faults.at(path):
                 try:
                     self._create(path)
@@ -197,25 +200,23 @@ class WrittenFile:
                     if isinstance(error, MalformedError):
                         raise
                     raise MalformedError(f"libhdf5 cannot create it: {error}") from None
+        if types is not None:
+            self.root.unlink(types)
+            self._types.clear()
 
-    def _is_before_its_type(self, path: str, place: Mapping[str, int]) -> bool:
-        """Whether an array has a committed datatype that comes after it, in a group that may not be there yet."""
-        name = self._annotations.get(path, {}).get("committed_type")
-        return path in self._planned and isinstance(name, str) and place.get(name, -1) > place[path]
-
-    def _is_before(self, path: str, place: Mapping[str, int], typed: Mapping[str, None]) -> bool:
-        """Whether a node is a second name of an object that comes after it, or after its type."""
+    def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
+        """Whether a node is a second name of an object that comes after it."""
         node = self._tree.nodes.get(path)
         if not isinstance(node, SoftLinkNode) or self._annotations.get(path, {}).get("hard") is not True:
             return False
-        return node.target in typed or place.get(node.target, -1) > place[path]
+        return place.get(node.target, -1) > place[path]
 
     def _create(self, path: str) -> None:
         name, node = stored_name(path), self._tree.nodes.get(path)
         if node is None:
             annotation = self._annotations[path]
-            if "committed" in annotation:
-                self._commit(path, annotation)
+            if path in self._types:
+                self.root.links.create_hard(stored_name(path), self.root, self._types[path], self._links_for(path))
             else:
                 self._create_external_link(path, annotation["external_link"])
         elif isinstance(node, GroupNode):
@@ -265,23 +266,38 @@ class WrittenFile:
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
-    def _commit(self, path: str, annotation: Mapping[str, Any]) -> None:
-        if path in self._attributes:
-            return  # a dataset had need of it before
-        try:
-            type_from_text(annotation["committed"]).commit(self.file_id, stored_name(path), self._links_for(path))
-        except _FAILURES as error:
-            raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
-        self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
+    def _commit_types(self, order: list[str]) -> bytes | None:
+        """Commit all types, in a group of their own, as arrays may have need of them before their own group is there.
+
+        Returns
+        -------
+        bytes or None
+            The name of the group, which has to go when the types have got their names.
+        """
+        committed = [p for p in order if p not in self._tree.nodes and "committed" in self._annotations[p]]
+        if not committed:
+            return None
+        taken = set(order)
+        group = next(f"/{number}" for number in itertools.count() if f"/{number}" not in taken).encode()
+        h5g.create(self.file_id, group)
+        for number, path in enumerate(committed):
+            annotation, name = self._annotations[path], group + b"/%d" % number
+            with self._faults.at(path):
+                try:
+                    type_from_text(annotation["committed"]).commit(self.file_id, name)
+                except _FAILURES as error:
+                    raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
+                self._types[path] = name
+                self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
+        self._faults.raise_if_any()
+        return group
 
     def _committed_type(self, name: Any, type_id: Any) -> Any:
         """The committed datatype of a name, if it is this type; else the type itself."""
         if not isinstance(name, str):
             return type_id
         try:
-            if name not in self._tree.nodes and "committed" in self._annotations.get(name, ()):
-                self._commit(name, self._annotations[name])
-            committed = h5t.open(self.file_id, stored_name(name))
+            committed = h5t.open(self.file_id, self._types.get(name, stored_name(name)))
         except _FAILURES:
             return type_id
         return committed if is_type(committed, type_id) else type_id

@@ -80,7 +80,9 @@ class DatasetIndexer:
         plain = type_of_elements(dataset, stored_dtype)
         annotation = describe_dataset(dataset, plain)
         if dataset.shape is None:
-            empty = self._object_array((0,), []) if plain is None else ArrayNode((0,), (1,), zarr_dtype(plain))
+            empty = self._object_array((0,), [])
+            if plain is not None:
+                empty = ArrayNode((0,), (1,), zarr_dtype(plain), fill_value(dataset, plain))
             return empty, annotation | {"shape": None}
         found = None
         if not self._storage.has_too_many_chunks(dataset):

@@ -172,7 +172,8 @@ def _encode_scalar(value: Any, dtype: np.dtype[Any]) -> JSONValue:
         parts = [_encode_scalar(part, real_parts(stored).dtype) for part in real_parts(stored)]
         # Else a complex of long doubles.
         return {"base64": _base64(number_bytes(stored))} if any(isinstance(p, dict) for p in parts) else parts
-    return {"base64": _base64(np.asarray(value).tobytes())}
+    stored = np.asarray(value)
+    return {"base64": _base64((stored.astype(dtype) if dtype.kind in "mM" else stored).tobytes())}
 
 
 def nan_bits(encoded: JSONValue) -> dict[str, list[int]]:
