@@ -161,7 +161,7 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
         raise MalformedError("its annotation says that values which point elsewhere were converted")
     stored = stored_type(annotation, dtype)
     read = plain_dtype(node.dtype)
-    whole = _of_array_elements(node, annotation.get("dtype"))
+    whole = _of_array_elements(node, annotation)
     if whole is not node:
         read = np.dtype((read, dtype.shape))
     memory = memory_type(_with_strings(read, dtype), stored)

@@ -12,6 +12,7 @@ import numpy as np
 
 from lindi_bridge.client.written_values import SPECIAL, string_bytes
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.model.floats import number_bytes
 from lindi_bridge.model.nodes import ArrayNode
 
 __all__ = ["fill_value_of"]
@@ -50,7 +51,9 @@ def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         filled = np.asarray(value).astype(dtype) if dtype.kind in "SV" else np.array(value, dtype)
     except (TypeError, ValueError, KeyError, OverflowError, binascii.Error) as error:
         raise MalformedError(f"the fill value {str(node.fill_value)[:60]} does not fit the type: {error}") from None
-    return filled if filled.tobytes().strip(b"\0") else None
+    # Long doubles are padded with whatever was in memory.
+    raw = number_bytes(filled) if dtype.kind in "fc" else filled.tobytes()
+    return filled if raw.strip(b"\0") else None
 
 
 def _complex_fill(value: Any, dtype: np.dtype[Any]) -> Any:
