@@ -354,9 +354,10 @@ class WrittenFile:
 
     def _write_objects(self, planned: PlannedDataset, dataset: h5d.DatasetID, reference: ReferenceMaker) -> None:
         try:
+            memory = memory_type(planned.dtype, planned.type_id)
             values = self._objects(planned, reference)
-        except MissingTargetError as error:
-            # What a reference leads to may be among the problems of the document.
+        except (MissingTargetError, TypeError) as error:
+            # What a reference leads to may be among the problems of the document; and h5py writes not all lists.
             if planned.layout.compact:
                 raise
             planned.refusal = f"{planned.path}: its values cannot be had: {error}"
@@ -364,7 +365,7 @@ class WrittenFile:
             self.chunks.refuse(planned, dataset)
             return
         if values is not None:
-            dataset.write(h5s.ALL, h5s.ALL, values, memory_type(planned.dtype, planned.type_id))
+            dataset.write(h5s.ALL, h5s.ALL, values, memory)
 
     def _objects(self, planned: PlannedDataset, reference: ReferenceMaker) -> Any:
         try:

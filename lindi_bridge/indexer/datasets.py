@@ -11,6 +11,7 @@ import numpy as np
 from h5py import h5d, h5t
 
 from lindi_bridge.hdf5.file import refuse_source_error
+from lindi_bridge.hdf5.stored_types import lists_padded_strings
 from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dtypes import (
     declared_fill,
@@ -21,6 +22,7 @@ from lindi_bridge.indexer.dtypes import (
     has_fill_value,
     holds_nested_array,
     is_never_filled,
+    is_same_fill,
     stored_dtype,
     without_gaps,
     zarr_dtype,
@@ -110,8 +112,8 @@ class DatasetIndexer:
             return None
         if string is None and h5py.check_ref_dtype(dtype) is None and not dtype.names:
             return None  # odd integers, variable-length arrays: LINDI has no way to say them
-        if _is_left_out_in_part(dataset):
-            return None  # a copy would have zeros there
+        if _is_left_out_in_part(dataset) or lists_padded_strings(dataset.id.get_type()):
+            return None  # a copy would have zeros there, or could not be written into a file
         values = np.asarray(self._storage.read(dataset), dtype).reshape(-1)
         if string is not None:
             try:
@@ -183,7 +185,7 @@ def describe_dataset(dataset: h5py.Dataset, plain: np.dtype[Any] | None) -> dict
             annotation["fill_value"] = fill
     elif plain.subdtype is None and has_fill_value(dataset):  # h5py cannot give that of an array
         fill = encode_exact_fill(declared_fill(dataset, plain), plain)
-        if fill != fill_value(dataset, plain):
+        if not is_same_fill(fill, fill_value(dataset, plain)):
             annotation["fill_value"] = fill
     if is_never_filled(dataset):
         annotation["fill_time"] = "never"

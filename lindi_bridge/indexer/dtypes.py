@@ -22,6 +22,7 @@ __all__ = [
     "fill_value",
     "has_fill_value",
     "holds_nested_array",
+    "is_same_fill",
     "stored_dtype",
     "without_gaps",
     "zarr_dtype",
@@ -118,6 +119,11 @@ def encode_exact_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
         if unusual or not np.array_equal(doubles, parts, equal_nan=True):
             return base64.standard_b64encode(number_bytes(parts)).decode("ascii")
     return encode_fill(value, dtype)
+
+
+def is_same_fill(one: JSONValue, other: JSONValue) -> bool:
+    """Whether two encoded fill values are the same; 0.0 and -0.0 are not."""
+    return repr(one) == repr(other)
 
 
 def _float(value: float) -> float | str:

@@ -126,7 +126,12 @@ def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], 
 
 
 def _in_stored_order(items: np.ndarray[Any, Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A list of variable length with the numbers that are stored; h5py 3.16 takes foreign byte order for its own."""
+    """A list of variable length with the numbers that are stored; h5py 3.16 takes foreign byte order for its own.
+
+    Dates in lists, which are opaque in HDF5, lose their unit as well.
+    """
+    if base.kind in "mM" and items.dtype.kind == base.kind:
+        return items.view(base)
     mistaken = not base.isnative and items.dtype == base.newbyteorder("=") and _takes_foreign_order_for_native()
     return items.view(base) if mistaken else items
 

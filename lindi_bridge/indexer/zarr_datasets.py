@@ -13,7 +13,7 @@ from h5py import h5d
 from lindi_bridge.hdf5.walk import is_stored_here
 from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.datasets import describe_dataset, string_array, type_of_elements
-from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value
+from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value, is_same_fill
 from lindi_bridge.indexer.storage import (
     DatasetStorage,
     NotExpressibleError,
@@ -136,7 +136,7 @@ class ZarrDatasetIndexer:
         if _is_incomplete(node):
             return node
         declared = _declared_fill(dataset, dtype)
-        if node.fill_value != declared and not (declared is None and _is_zero(dataset)):
+        if not is_same_fill(node.fill_value, declared) and not (declared is None and _is_zero(dataset)):
             annotation.setdefault("fill_value", node.fill_value)  # the declared one, where that is never written
         return replace(node, fill_value=declared)
 
