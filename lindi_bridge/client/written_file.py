@@ -354,8 +354,8 @@ class WrittenFile:
 
     def _write_objects(self, planned: PlannedDataset, dataset: h5d.DatasetID, reference: ReferenceMaker) -> None:
         try:
-            memory = memory_type(planned.dtype, planned.type_id)
             values = self._objects(planned, reference)
+            memory = None if values is None else memory_type(planned.dtype, planned.type_id)
         except (MissingTargetError, TypeError) as error:
             # What a reference leads to may be among the problems of the document; and h5py writes not all lists.
             if planned.layout.compact:

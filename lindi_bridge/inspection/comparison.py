@@ -12,6 +12,7 @@ import h5py
 
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
+from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.inspection.answers import FAILURES, Difference, Failure, Questioner, Unavailable, same
 from lindi_bridge.inspection.offline import OfflineFile
 from lindi_bridge.inspection.places import is_linked, places_differ, places_of
@@ -265,9 +266,14 @@ def _kind(group: Any, name: str) -> str:
 
 
 def _has_fill_value(dataset: Any) -> bool:
-    """Whether annotations can say a fill value: of arrays, lists, references, and compounds with such, they cannot."""
+    """Whether annotations can say a fill value: of arrays, lists, references, and compounds with such, they cannot.
+
+    Nor can they say that there is none.
+    """
     try:
         dtype = dataset.dtype
+        if loses_fill(dataset):
+            return False
     except FAILURES:
         return False  # h5py has no type for it
     return h5py.check_string_dtype(dtype) is not None or not (dtype.hasobject or dtype.subdtype is not None)
