@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import h5py
+import numpy as np
 from h5py import h5t
 
-__all__ = ["described_type", "is_type", "lists_padded_strings"]
+__all__ = ["described_type", "has_overlapping_members", "is_type", "lists_padded_strings"]
 
 
 def described_type(type_id: h5t.TypeID) -> Any:
@@ -60,3 +62,22 @@ def lists_padded_strings(stored: h5t.TypeID, in_list: bool = False) -> bool:
         members = (stored.get_member_type(k) for k in range(stored.get_nmembers()))
         return any(lists_padded_strings(member, in_list) for member in members)
     return False
+
+
+def has_overlapping_members(dtype: np.dtype[Any]) -> bool:
+    """Whether members of a compound lie in each other, as h5py has it for numbers that numpy takes more bytes for.
+
+    Reading such a value with h5py 3.16 goes beyond its memory.
+    """
+    if dtype.subdtype is not None:
+        return has_overlapping_members(dtype.subdtype[0])
+    vlen = h5py.check_vlen_dtype(dtype)
+    if vlen is not None and h5py.check_string_dtype(dtype) is None:
+        return has_overlapping_members(np.dtype(vlen))
+    if dtype.names is None or dtype.fields is None:
+        return False
+    places = sorted((dtype.fields[name][1], dtype[name].itemsize) for name in dtype.names)
+    ends = [*(offset for offset, _ in places[1:]), dtype.itemsize]
+    return any(offset + size > end for (offset, size), end in zip(places, ends, strict=True)) or any(
+        has_overlapping_members(dtype[name]) for name in dtype.names
+    )

@@ -22,6 +22,7 @@ from h5py._objects import phil
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
+from lindi_bridge.hdf5.stored_types import has_overlapping_members
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Visit, Waves
 from lindi_bridge.model.chunks import ChunkTable
@@ -282,7 +283,8 @@ def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
         return
     for name in names:
         try:
-            attributes[name]
+            if not has_overlapping_members(attributes.get_id(name).dtype):
+                attributes[name]
         except (OSError, TypeError, ValueError, RuntimeError, KeyError) as error:
             refuse_source_error(error)  # h5py cannot read it here, nor later
 

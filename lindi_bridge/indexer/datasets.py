@@ -11,7 +11,7 @@ import numpy as np
 from h5py import h5d, h5t
 
 from lindi_bridge.hdf5.file import refuse_source_error
-from lindi_bridge.hdf5.stored_types import lists_padded_strings
+from lindi_bridge.hdf5.stored_types import has_overlapping_members, lists_padded_strings
 from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dtypes import (
     declared_fill,
@@ -242,6 +242,8 @@ def type_of_elements(
     except DAMAGE as error:
         refuse_source_error(error)
         raise NotExpressibleError("unreadable", f"numpy has no type for its elements: {error}") from error
+    if has_overlapping_members(dtype):
+        raise NotExpressibleError("unreadable", f"h5py has members in each other for it: {dtype}")
     if holds_nested_array(dtype) and (dtype.names or dtype.subdtype is not None):  # lists of arrays are linked to
         raise NotExpressibleError("datatype", f"no description of arrays of arrays, or of lists of them: {dtype}")
     return plain

@@ -11,10 +11,14 @@ import h5py
 import numpy as np
 from h5py import h5o, h5r, h5s, h5t
 
-from lindi_bridge.hdf5.stored_types import lists_padded_strings
+from lindi_bridge.hdf5.stored_types import has_overlapping_members, lists_padded_strings
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.attribute import attribute_or_none
-from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, holds_nested_array
+from lindi_bridge.indexer.dtypes import (
+    describe_dtype,
+    encoded_type,
+    holds_nested_array,
+)
 from lindi_bridge.model.floats import UnusualNaN, is_usual_nan, number_bytes, real_parts
 from lindi_bridge.model.text import stored_name
 
@@ -259,6 +263,8 @@ def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: Re
     dtype, shape = attribute_id.dtype, attribute_id.shape
     if holds_nested_array(dtype):
         raise ValueError(f"arrays of arrays or lists of arrays: {dtype}")
+    if has_overlapping_members(dtype):
+        raise ValueError(f"h5py has members in each other for it: {dtype}")
     annotation = typed_attribute(attributes, name)
     type_id, loss = attribute_id.get_type(), None
     if type_id.committed():

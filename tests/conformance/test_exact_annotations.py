@@ -522,3 +522,53 @@ def test_records_with_objects_cost_no_other_dataset(kind, shape, chunk, tmp_path
         with pytest.raises(lb.DocumentError, match="/odd: its values cannot be had"):
             file["odd"][()]
     assert lb.check(text) == []
+
+
+# -- floats that numpy does not have ----------------------------------------------------------------------------------
+
+
+def brain_float(order):
+    """Sixteen bits with the exponent of 32."""
+    out = (h5t.IEEE_F32LE if order == "<" else h5t.IEEE_F32BE).copy()
+    out.set_fields(15, 7, 8, 0, 7)
+    out.set_size(2)
+    out.set_precision(16)
+    out.set_offset(0)
+    return out
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_floats_of_another_width(order, tmp_path):
+    """h5py reads them by libhdf5's conversion, which has NaNs of its own."""
+    stored = np.array([0x7FC0, 0xFFC0, 0x7F81, 0xFF83, 0x3FC0], order + "u2").view("V2")
+    type_id = brain_float(order)
+
+    def write(file):
+        space = h5s.create_simple(stored.shape)
+        h5d.create(file.id, b"x", type_id, space).write(h5s.ALL, h5s.ALL, stored, type_id)
+        h5a.create(file.id, b"x", type_id, space).write(stored, type_id)
+
+    source, document = sound(tmp_path, write)
+    with h5py.File(source) as file:
+        assert np.isnan(file["x"][:4]).all()
+    assert rebuilt_differences(source, document) == []
+
+
+@pytest.mark.parametrize("profile", ["lindi", "zarr"])
+def test_members_that_h5py_has_in_each_other_are_listed(profile, tmp_path):
+    """A number of 16 bits that takes 32 in memory, with another one behind it: h5py reads beyond its memory."""
+    record = h5t.create(h5t.COMPOUND, 4)
+    record.insert(b"x", 0, brain_float("<"))
+    record.insert(b"y", 2, h5t.STD_I16LE)
+
+    def write(file):
+        h5d.create(file.id, b"odd", record, h5s.create_simple((3,)))
+        h5a.create(file.create_group("g").id, b"odd", record, h5s.create_simple((3,)))
+        file["good"] = 1
+
+    source, document = sound(tmp_path, write, profile)
+    listed = json.loads(document.read_text())["generationMetadata"]["problems"]
+    assert [(p["path"], p["kind"]) for p in listed] == [("/g", "attribute"), ("/odd", "unreadable")]
+    with lb.open(document, prefer="annotations", source=str(source)) as file:
+        assert sorted(file) == ["g", "good"]
+        assert not file["g"].attrs
