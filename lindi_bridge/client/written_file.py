@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,15 +21,15 @@ from lindi_bridge.client.written_attributes import (
     write_attribute,
 )
 from lindi_bridge.client.written_chunks import ChunkWriter
+from lindi_bridge.client.written_committed import CommittedTypes
 from lindi_bridge.client.written_datasets import PlannedDataset
 from lindi_bridge.client.written_objects import is_object
 from lindi_bridge.client.written_order import creation_order
 from lindi_bridge.client.written_plan import plan_dataset
-from lindi_bridge.client.written_types import memory_type, type_from_text
+from lindi_bridge.client.written_types import memory_type
 from lindi_bridge.client.written_values import MissingTargetError, ReferenceMaker
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.hdf5.exit import close_at_exit
-from lindi_bridge.hdf5.stored_types import is_type
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.model.nodes import ArrayNode, GroupNode, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.text import stored_name
@@ -79,8 +78,6 @@ class WrittenFile:
         self._attributes_nbytes = 0
         self._planned: dict[str, PlannedDataset] = {}
         self._datasets: dict[str, h5d.DatasetID] = {}
-        self._types: dict[str, bytes] = {}
-        """Where committed datatypes are, by path, until all objects are there."""
         self.chunks = ChunkWriter(memory)
         self.base = 0
         self.file_id: Any = None
@@ -188,7 +185,14 @@ class WrittenFile:
 
     def _create_objects(self) -> None:
         order = creation_order(self._tree, self._annotations)
-        types = self._commit_types(order)
+        committed = {path: self._annotations[path] for path in order if path not in self._tree.nodes}
+        committed = {path: annotation for path, annotation in committed.items() if "committed" in annotation}
+        self._types = CommittedTypes(self.root)
+        self._types.commit({path: a["committed"] for path, a in committed.items()}, set(order), self._faults)
+        for path, annotation in committed.items():
+            with self._faults.at(path):
+                self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
+        self._faults.raise_if_any()
         # A second name may stand before the object itself, in a document that was put together another way.
         place = {path: k for k, path in enumerate(order)}
         early = {path: None for path in order if self._is_before(path, place)}
@@ -200,9 +204,7 @@ class WrittenFile:
                     if isinstance(error, MalformedError):
                         raise
                     raise MalformedError(f"libhdf5 cannot create it: {error}") from None
-        if types is not None:
-            self.root.unlink(types)
-            self._types.clear()
+        self._types.finish()
 
     def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
         """Whether a node is a second name of an object that comes after it."""
@@ -215,8 +217,8 @@ class WrittenFile:
         name, node = stored_name(path), self._tree.nodes.get(path)
         if node is None:
             annotation = self._annotations[path]
-            if path in self._types:
-                self.root.links.create_hard(stored_name(path), self.root, self._types[path], self._links_for(path))
+            if "committed" in annotation:
+                self._types.link(path, self._links_for(path))
             else:
                 self._create_external_link(path, annotation["external_link"])
         elif isinstance(node, GroupNode):
@@ -232,7 +234,7 @@ class WrittenFile:
         else:
             planned = self._planned[path]
             name_of_type = self._annotations.get(path, {}).get("committed_type")
-            planned.type_id = self._committed_type(name_of_type, planned.type_id)
+            planned.type_id = self._types.of(name_of_type, planned.type_id)
             dataset = planned.create(self.file_id, name, self._links_for(path))
             self._datasets[path] = dataset
             self.addresses[path] = header_address(dataset)
@@ -266,42 +268,6 @@ class WrittenFile:
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
-    def _commit_types(self, order: list[str]) -> bytes | None:
-        """Commit all types, in a group of their own, as arrays may have need of them before their own group is there.
-
-        Returns
-        -------
-        bytes or None
-            The name of the group, which has to go when the types have got their names.
-        """
-        committed = [p for p in order if p not in self._tree.nodes and "committed" in self._annotations[p]]
-        if not committed:
-            return None
-        taken = set(order)
-        group = next(f"/{number}" for number in itertools.count() if f"/{number}" not in taken).encode()
-        h5g.create(self.file_id, group)
-        for number, path in enumerate(committed):
-            annotation, name = self._annotations[path], group + b"/%d" % number
-            with self._faults.at(path):
-                try:
-                    type_from_text(annotation["committed"]).commit(self.file_id, name)
-                except _FAILURES as error:
-                    raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
-                self._types[path] = name
-                self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
-        self._faults.raise_if_any()
-        return group
-
-    def _committed_type(self, name: Any, type_id: Any) -> Any:
-        """The committed datatype of a name, if it is this type; else the type itself."""
-        if not isinstance(name, str):
-            return type_id
-        try:
-            committed = h5t.open(self.file_id, self._types.get(name, stored_name(name)))
-        except _FAILURES:
-            return type_id
-        return committed if is_type(committed, type_id) else type_id
-
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _write_attributes(self, reference: ReferenceMaker) -> None:
@@ -312,7 +278,7 @@ class WrittenFile:
                     self._write_attribute(path, obj, attribute, reference)
 
     def _write_attribute(self, path: str, obj: Any, attribute: Attribute, reference: ReferenceMaker) -> None:
-        type_id = self._committed_type(attribute.committed_type, attribute.type_id)
+        type_id = self._types.of(attribute.committed_type, attribute.type_id)
         attribute = attribute._replace(type_id=type_id)
         try:
             write_attribute(obj, attribute, reference)
