@@ -10,8 +10,9 @@ import h5py
 import numpy as np
 from h5py import h5a, h5p, h5s, h5t
 
+from lindi_bridge.client.written_nans import with_nan_bits
 from lindi_bridge.client.written_types import described_dtype, memory_type, stored_type
-from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of, with_nan_bits
+from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.text import stored_name
 

@@ -13,7 +13,8 @@ from h5py import h5d, h5p, h5s, h5t
 
 from lindi_bridge.client.codecs import MOST_DECODED, MOST_TEXT, decode_objects, decode_plain
 from lindi_bridge.client.written_layout import Layout, set_filters
-from lindi_bridge.client.written_values import ReferenceMaker, array_of, with_nan_bits
+from lindi_bridge.client.written_nans import with_nan_bits
+from lindi_bridge.client.written_values import ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.hdf5.heaps import stored_layout
 from lindi_bridge.indexer.dtypes import contains_references, without_gaps

@@ -6,16 +6,17 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
 from h5py import h5r, h5s
 
+from lindi_bridge.client.written_nans import NaNBits
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.text import stored_name
 
-__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of", "string_bytes", "with_nan_bits"]
+__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of", "string_bytes"]
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as LINDI writes them."""
@@ -82,59 +83,6 @@ def _select(space: h5s.SpaceID, selection: Any) -> None:
             space.select_hyperslab(tuple(first), ones, ones, block, h5s.SELECT_OR if number else h5s.SELECT_SET)
     else:
         raise MalformedError("a reference to a region without a selection")
-
-
-class _NaNBits(NamedTuple):
-    """Stands for a NaN of which the bits are known."""
-
-    data: bytes
-
-
-def with_nan_bits(items: list[Any], bits: Any) -> list[Any]:
-    """JSON values with the bits of some NaNs in place of their text.
-
-    Parameters
-    ----------
-    items : list
-        The values.
-    bits : JSON value
-        By the bits in base64: where the NaNs stand, values being counted through all lists.
-
-    Raises
-    ------
-    MalformedError
-        It is something else, or says so of what is no NaN.
-    """
-    places: dict[int, _NaNBits] = {}
-    try:
-        for text, positions in bits.items():
-            nan = _NaNBits(base64.b64decode(text, validate=True))
-            if not all(type(position) is int for position in positions):
-                raise ValueError("places that are no numbers")
-            places |= dict.fromkeys(positions, nan)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise MalformedError(f"its annotation has damaged bits of NaN: {error}") from None
-    if not places:
-        return items
-    count = 0
-
-    def walked(value: Any) -> Any:
-        nonlocal count
-        if isinstance(value, list):
-            return [walked(item) for item in value]
-        count += 1
-        nan = places.pop(count - 1, None)
-        if nan is not None and value != "NaN":
-            raise MalformedError(f"its annotation says the bits of a NaN where {str(value)[:60]} is")
-        return value if nan is None else nan
-
-    try:
-        out: list[Any] = walked(items)
-    except RecursionError:
-        raise MalformedError("its values are nested too deep") from None
-    if places:
-        raise MalformedError("its annotation says the bits of a NaN after the last of its values")
-    return out
 
 
 def array_of(
@@ -207,12 +155,12 @@ def _bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(value, (dict, _NaNBits)):
-        data = value.data if isinstance(value, _NaNBits) else _bytes(value)
+    if isinstance(value, (dict, NaNBits)):
+        data = value.data if isinstance(value, NaNBits) else _bytes(value)
         if len(data) != dtype.itemsize:
             raise MalformedError(f"{len(data)} bytes where the type {dtype} has {dtype.itemsize}")
         found = np.frombuffer(data, dtype)[0]
-        if isinstance(value, _NaNBits) and not (dtype.kind == "f" and np.isnan(found)):
+        if isinstance(value, NaNBits) and not (dtype.kind == "f" and np.isnan(found)):
             raise MalformedError(f"its annotation says bits of a NaN that are none of {dtype}")
         return found
     if dtype.kind == "c":

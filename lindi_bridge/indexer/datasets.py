@@ -27,6 +27,7 @@ from lindi_bridge.indexer.dtypes import (
     without_gaps,
     zarr_dtype,
 )
+from lindi_bridge.indexer.nans import nan_bits
 from lindi_bridge.indexer.storage import (
     DatasetStorage,
     NotExpressibleError,
@@ -34,7 +35,7 @@ from lindi_bridge.indexer.storage import (
     object_vector,
     refuse_departures,
 )
-from lindi_bridge.indexer.values import ReferenceEncoder, encode_element, nan_bits
+from lindi_bridge.indexer.values import ReferenceEncoder, encode_element
 from lindi_bridge.model.nodes import ArrayNode
 
 __all__ = ["JSON_CODEC", "DatasetIndexer", "describe_dataset", "loses_fill", "string_array", "type_of_elements"]

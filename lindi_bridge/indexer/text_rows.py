@@ -7,8 +7,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from lindi_bridge.indexer.nans import with_nan_bits
 from lindi_bridge.indexer.storage import object_vector
-from lindi_bridge.indexer.values import encode_element, with_nan_bits
+from lindi_bridge.indexer.values import encode_element
 from lindi_bridge.indexer.zarr_types import converted_dtype
 
 __all__ = ["RoomError", "is_text_row", "json_rows", "with_room"]

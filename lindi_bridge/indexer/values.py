@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from lindi_bridge.indexer.dtypes import (
     encoded_type,
     holds_nested_array,
 )
+from lindi_bridge.indexer.nans import nan_bits
 from lindi_bridge.model.floats import UnusualNaN, is_usual_nan, number_bytes, real_parts
 from lindi_bridge.model.text import stored_name
 
@@ -30,9 +31,7 @@ __all__ = [
     "ReferenceEncoder",
     "encode_attribute",
     "encode_element",
-    "nan_bits",
     "typed_attribute",
-    "with_nan_bits",
 ]
 
 JSONValue = Any
@@ -183,41 +182,6 @@ def _encode_scalar(value: Any, dtype: np.dtype[Any]) -> JSONValue:
         return {"base64": _base64(number_bytes(stored))} if any(isinstance(p, dict) for p in parts) else parts
     stored = np.asarray(value)
     return {"base64": _base64((stored.astype(dtype) if dtype.kind in "mM" else stored).tobytes())}
-
-
-def nan_bits(encoded: JSONValue) -> dict[str, list[int]]:
-    """The NaNs among encoded values of which ``"NaN"`` does not tell the bits.
-
-    Parameters
-    ----------
-    encoded : JSON value
-        From :func:`encode_element`, or lists of such.
-
-    Returns
-    -------
-    dict
-        By the bits in base64: where the NaNs stand, values being counted through all lists.
-    """
-    found: dict[str, list[int]] = {}
-    for position, value in enumerate(_leaves(encoded)):
-        if isinstance(value, UnusualNaN):
-            found.setdefault(_base64(value.bits), []).append(position)
-    return found
-
-
-def _leaves(encoded: JSONValue) -> Iterator[JSONValue]:
-    if not isinstance(encoded, list):
-        yield encoded
-        return
-    for item in encoded:
-        yield from _leaves(item)
-
-
-def with_nan_bits(encoded: JSONValue) -> JSONValue:
-    """Encoded values with the bits of such NaNs in their place, which this package alone reads."""
-    if isinstance(encoded, list):
-        return [with_nan_bits(item) for item in encoded]
-    return {"base64": _base64(encoded.bits)} if isinstance(encoded, UnusualNaN) else encoded
 
 
 def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, JSONValue]:
