@@ -242,25 +242,31 @@ def test_numbers_of_long_doubles_in_foreign_order(tmp_path):
     assert rebuilt_differences(*sound(tmp_path, write)) == []
 
 
+def create_filled(file, name, dtype, fill=None, *, never=False):
+    create = h5p.create(h5p.DATASET_CREATE)
+    create.set_chunk((2,))
+    if fill is not None:
+        create.set_fill_value(np.array(fill, dtype))
+    if never:
+        create.set_fill_time(h5d.FILL_TIME_NEVER)
+    h5d.create(file.id, name, h5t.py_create(np.dtype(dtype)), h5s.create_simple((4,)), create)
+
+
 @pytest.mark.parametrize("never", [False, True])
 @pytest.mark.parametrize(("text", "profile"), [*itertools.product(["<f8", ">f2", "<c16", "<f4"], ["lindi", "zarr"])])
 def test_negative_zero_as_a_fill_value(text, profile, never, tmp_path):
     """Also of a dataset that is never filled, whose fill value in ``.zarray`` is plain zero."""
 
     def write(file):
-        options = {"chunks": (2,), **({"fill_time": "never"} if never else {})}
-        file.create_dataset("x", (4,), text, fillvalue=np.array(-0.0, text), **options)
-        file.create_dataset("zero", (4,), text, **options)
+        create_filled(file, b"x", text, -0.0, never=never)
+        create_filled(file, b"zero", text, never=never)
 
     assert rebuilt_differences(*sound(tmp_path, write, profile)) == []
 
 
 @pytest.mark.parametrize("text", LONG)
 def test_zero_of_long_doubles_is_zero_whatever_they_are_padded_with(text, tmp_path):
-    def write(file):
-        file.create_dataset("x", (4,), text, chunks=(2,), fill_time="never")
-
-    _, document = sound(tmp_path, write)
+    _, document = sound(tmp_path, lambda file: create_filled(file, b"x", text, never=True))
     for _ in range(5):  # the memory that numpy takes is not always dirty
         with lb.open(document, prefer="annotations") as file:
             assert file["x"].id.get_create_plist().get_fill_time() == h5d.FILL_TIME_NEVER
@@ -370,9 +376,15 @@ def test_lists_of_strings(padding, tmp_path):
     source, document = sound(tmp_path, write)
     listed = json.loads(document.read_text())["generationMetadata"]["problems"]
     is_null = padding == h5t.STR_NULLPAD
-    assert [(p["path"], p["kind"]) for p in listed] == ([] if is_null else [("/", "attribute")])
-    differences = rebuilt_differences(source, document)
-    assert [str(d) for d in differences] == ([] if is_null else ["missing /@lists: missing"])
+    told = [] if is_null else [("/", "attribute")]
+    with h5py.File(source) as file:
+        try:
+            file["rows 2"][()]
+        except (TypeError, ValueError):  # as h5py 3.11 does
+            told += [("/rows 2", "unreadable")] if is_null else []
+    assert [(p["path"], p["kind"]) for p in listed] == told
+    differences = unlisted(rebuilt_differences(source, document), document)
+    assert [str(d) for d in differences if "rows 2" not in d.path] == []
 
 
 @pytest.mark.parametrize("profile", ["lindi", "zarr"])
