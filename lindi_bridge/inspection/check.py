@@ -177,9 +177,11 @@ def _meaning(document: Document, refs: Mapping[str, Any], address: str) -> list[
                 right.unsaid |= out
                 right.unsaid_attributes |= out
                 assert right.tree is not None
-                problems += _first(unused_annotations(document, right.tree))
                 problems += _addresses(document, right, address)
                 problems += _contradictions(document, right, address)
+                told = {problem.path for problem in problems}
+                unused = unused_annotations(document, right.tree)
+                problems += _first(problem for problem in unused if problem.path not in told)
             break
         except DocumentError as error:
             faults = error.faults or (("/", str(error)),)
