@@ -101,6 +101,9 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         reading = self._reading
         plan, unfiltered = reading.plan, reading.unfiltered
         selection = () if source_sel is None else source_sel
+        if plan.linked:
+            linked_dataset(self, self._file_object, our_class(h5py.File)).read_direct(dest, source_sel, dest_sel)
+            return
         if plan.leaves_file:
             # Converted by libhdf5, as h5py would have it, and not by numpy.
             values = self._read_elsewhere(plan, selection, None if dest.dtype == self.dtype else dest.dtype)

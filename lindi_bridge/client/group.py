@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import h5py
-from h5py import h5g
+from h5py import h5g, h5l
 
 from lindi_bridge.client.companions import MissingCompanionError, external_target
 from lindi_bridge.client.names import fetch_names_below
@@ -116,8 +116,8 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
 
     # The names are gathered first and the function called after, without h5py's lock: it may read, and reading
     # under the lock cannot fetch ahead.
-    def _visited_names(self) -> list[str]:
-        names: list[str] = []
+    def _visited_names(self) -> list[Any]:
+        names: list[Any] = []  # bytes where they are not UTF-8
         fetch_names_below(self, self._file_object, all_levels=True)
         properties = self._file_object.properties
         if "pending" not in properties and "names_fetched" not in properties:
@@ -126,16 +126,17 @@ class Group(Wrapped, h5py.Group):  # type: ignore[misc]
         # libhdf5 would read every chunk index, before it is complete or over the network.
         seen = {int(h5g.get_objinfo(self.id).objno[0])}
         for name in self._visited_links():
-            if not isinstance(super().get(name, getlink=True), h5py.HardLink):
+            stored = stored_name(text_name(name))  # h5py itself takes no names that are not UTF-8
+            if self.id.links.get_info(stored).type != h5l.TYPE_HARD:
                 continue
-            address = int(h5g.get_objinfo(self.id, stored_name(name)).objno[0])
+            address = int(h5g.get_objinfo(self.id, stored).objno[0])
             if address not in seen:
                 seen.add(address)
                 names.append(name)
         return names
 
-    def _visited_links(self) -> list[str]:
-        names: list[str] = []
+    def _visited_links(self) -> list[Any]:
+        names: list[Any] = []
         fetch_names_below(self, self._file_object, all_levels=True)
         super().visit_links(names.append)
         return names

@@ -126,7 +126,7 @@ def _restored(node: Node, annotation: Mapping[str, Any], edited: bool) -> Node:
         if annotation.get("converted") is True and node.table is None:
             node = _with_stored_bits(node, annotation)
         else:
-            node = _of_array_elements(_with_text_rows(node), annotation.get("dtype"))
+            node = _of_array_elements(_with_text_rows(node), annotation)
         if "fill_value" in annotation and not edited:
             node = replace(node, fill_value=annotation["fill_value"])
     return replace(node, attributes=attributes)
@@ -161,7 +161,7 @@ def _with_stored_bits(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNo
         raise MalformedError("its annotation says that values which point elsewhere were converted")
     stored = stored_type(annotation, dtype)
     read = plain_dtype(node.dtype)
-    whole = _of_array_elements(node, annotation.get("dtype"))
+    whole = _of_array_elements(node, annotation)
     if whole is not node:
         read = np.dtype((read, dtype.shape))
     memory = memory_type(_with_strings(read, dtype), stored)
@@ -189,15 +189,19 @@ def _with_strings(read: np.dtype[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if read.kind == dtype.kind == "S" and read.itemsize == dtype.itemsize else read
 
 
-def _of_array_elements(node: ArrayNode, dtype: Any) -> ArrayNode:
+def _of_array_elements(node: ArrayNode, annotation: Mapping[str, Any]) -> ArrayNode:
     """An array whose last axes are those of its elements, as one of opaque elements of the same bytes."""
+    dtype = annotation.get("dtype")
     axes = dtype.get("shape") if isinstance(dtype, dict) and "array" in dtype else None
     if not axes or not isinstance(axes, list) or is_object(node):
         return node
-    rank = len(node.shape) - len(axes)
-    if rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes:
+    is_empty = annotation.get("shape", ()) is None and node.shape == (0,)
+    rank = 0 if is_empty else len(node.shape) - len(axes)
+    if not is_empty and (rank < 0 or list(node.shape[rank:]) != axes or list(node.chunks[rank:]) != axes):
         return node
     nbytes = math.prod(axes) * plain_dtype(node.dtype).itemsize
+    if is_empty:
+        return replace(node, dtype=f"|V{nbytes}")
     table = node.table
     return replace(
         node,

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 from h5py import h5a, h5p, h5s, h5t
 
+from lindi_bridge.client.written_nans import with_nan_bits
 from lindi_bridge.client.written_types import described_dtype, memory_type, stored_type
 from lindi_bridge.client.written_values import SPECIAL, ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
@@ -42,13 +43,17 @@ class RefusedError(MalformedError):
 
 
 class Attribute(NamedTuple):
-    """One attribute, ready to be written but for references."""
+    """One attribute, ready to be written but for references.
+
+    ``committed_type`` is the path of the committed datatype that it has.
+    """
 
     name: str
     dtype: np.dtype[Any]
     type_id: h5t.TypeID
     shape: tuple[int, ...] | None
     items: list[Any]
+    committed_type: str | None = None
 
 
 def attributes_of(plain: Mapping[str, Any], annotation: Mapping[str, Any], edited: bool) -> Iterator[Attribute]:
@@ -122,19 +127,20 @@ def inferred_attribute(name: str, value: Any) -> Attribute:
 def _typed(name: str, annotation: Mapping[str, Any], value: Any) -> Attribute:
     dtype = described_dtype(annotation.get("dtype"))
     type_id = stored_type(annotation, dtype)
+    committed = annotation.get("committed_type")
     shape = annotation.get("shape", [])
     if shape is None:
-        return Attribute(name, dtype, type_id, None, [])
+        return Attribute(name, dtype, type_id, None, [], committed)
     if not isinstance(shape, list) or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
         raise MalformedError("its annotation has an impossible shape")
-    items = [annotation.get("value", value)]
+    items = with_nan_bits([annotation.get("value", value)], annotation.get("nan", {}))
     for length in shape:
         if not all(isinstance(item, list) and len(item) == length for item in items):
             raise MalformedError("its value has not the shape that its annotation says")
         items = [inner for item in items for inner in item]
     if len(items) * max(dtype.itemsize, int(type_id.get_size())) > _MOST_BYTES:
         raise MalformedError(f"its annotation says a value of more than {_MOST_BYTES} bytes")
-    return Attribute(name, dtype, type_id, tuple(shape), items)
+    return Attribute(name, dtype, type_id, tuple(shape), items, committed)
 
 
 def attribute_order(attributes: list[Attribute]) -> int:

@@ -13,11 +13,13 @@ from h5py import h5d, h5p, h5s, h5t
 
 from lindi_bridge.client.codecs import MOST_DECODED, MOST_TEXT, decode_objects, decode_plain
 from lindi_bridge.client.written_layout import Layout, set_filters
+from lindi_bridge.client.written_nans import with_nan_bits
 from lindi_bridge.client.written_values import ReferenceMaker, array_of
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.hdf5.heaps import stored_layout
 from lindi_bridge.indexer.dtypes import contains_references, without_gaps
 from lindi_bridge.model.chunks import chunk_grid
+from lindi_bridge.model.floats import number_bytes
 from lindi_bridge.model.nodes import ArrayNode
 
 __all__ = ["PlannedDataset"]
@@ -51,6 +53,8 @@ class PlannedDataset:
         Why its values cannot be had.
     refused_source : int
         What its bytes are mapped to then.
+    nan : JSON value
+        The bits of NaNs among values in JSON, as the annotation has them.
     """
 
     path: str
@@ -63,6 +67,7 @@ class PlannedDataset:
     decode: bool = False
     refusal: str | None = None
     refused_source: int = 0
+    nan: Any = None
 
     @property
     def stored_itemsize(self) -> int:
@@ -130,9 +135,9 @@ class PlannedDataset:
     def _check_fill_value(self, dataset: h5d.DatasetID, fill_value: np.ndarray[Any, Any]) -> None:
         written = np.asarray(h5py.Dataset(dataset).fillvalue)
         if fill_value.dtype.kind == "O":
-            is_same = written.item() == fill_value.item().encode("utf-8")
-        elif fill_value.dtype.char in "gG":  # long doubles are padded with whatever was there
-            is_same = np.array_equal(written, fill_value, equal_nan=True)
+            is_same = written.item() == fill_value.item()
+        elif fill_value.dtype.kind in "fc":
+            is_same = number_bytes(written.astype(fill_value.dtype)) == number_bytes(fill_value)
         else:
             both = written.astype(fill_value.dtype), fill_value
             is_same = without_gaps(both[0]).tobytes() == without_gaps(both[1]).tobytes()
@@ -158,7 +163,8 @@ class PlannedDataset:
                 items[position] = item
             place = whole[box]
             place[...] = items.reshape(node.chunks or (1,))[tuple(slice(0, n) for n in place.shape)]
-        return array_of(whole.reshape(-1).tolist(), self.dtype, self.shape, reference)
+        values = with_nan_bits(whole.reshape(-1).tolist(), self.nan or {})
+        return array_of(values, self.dtype, self.shape, reference)
 
     def plain(self) -> np.ndarray[Any, Any] | None:
         """The values of an array of plain bytes that stands in the document, whole; None if there are none."""

@@ -21,11 +21,12 @@ from lindi_bridge.client.written_attributes import (
     write_attribute,
 )
 from lindi_bridge.client.written_chunks import ChunkWriter
+from lindi_bridge.client.written_committed import CommittedTypes
 from lindi_bridge.client.written_datasets import PlannedDataset
 from lindi_bridge.client.written_objects import is_object
 from lindi_bridge.client.written_order import creation_order
 from lindi_bridge.client.written_plan import plan_dataset
-from lindi_bridge.client.written_types import memory_type, type_from_text
+from lindi_bridge.client.written_types import memory_type
 from lindi_bridge.client.written_values import MissingTargetError, ReferenceMaker
 from lindi_bridge.document.problems import Faults, MalformedError
 from lindi_bridge.hdf5.exit import close_at_exit
@@ -184,6 +185,14 @@ class WrittenFile:
 
     def _create_objects(self) -> None:
         order = creation_order(self._tree, self._annotations)
+        committed = {path: self._annotations[path] for path in order if path not in self._tree.nodes}
+        committed = {path: annotation for path, annotation in committed.items() if "committed" in annotation}
+        self._types = CommittedTypes(self.root)
+        self._types.commit({path: a["committed"] for path, a in committed.items()}, set(order), self._faults)
+        for path, annotation in committed.items():
+            with self._faults.at(path):
+                self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
+        self._faults.raise_if_any()
         # A second name may stand before the object itself, in a document that was put together another way.
         place = {path: k for k, path in enumerate(order)}
         early = {path: None for path in order if self._is_before(path, place)}
@@ -195,6 +204,7 @@ class WrittenFile:
                     if isinstance(error, MalformedError):
                         raise
                     raise MalformedError(f"libhdf5 cannot create it: {error}") from None
+        self._types.finish()
 
     def _is_before(self, path: str, place: Mapping[str, int]) -> bool:
         """Whether a node is a second name of an object that comes after it."""
@@ -208,7 +218,7 @@ class WrittenFile:
         if node is None:
             annotation = self._annotations[path]
             if "committed" in annotation:
-                self._commit(path, annotation)
+                self._types.link(path, self._links_for(path))
             else:
                 self._create_external_link(path, annotation["external_link"])
         elif isinstance(node, GroupNode):
@@ -223,9 +233,8 @@ class WrittenFile:
             self._create_link(path, node)
         else:
             planned = self._planned[path]
-            committed = self._committed_type(path)
-            if committed is not None and committed == planned.type_id:
-                planned.type_id = committed
+            name_of_type = self._annotations.get(path, {}).get("committed_type")
+            planned.type_id = self._types.of(name_of_type, planned.type_id)
             dataset = planned.create(self.file_id, name, self._links_for(path))
             self._datasets[path] = dataset
             self.addresses[path] = header_address(dataset)
@@ -259,26 +268,6 @@ class WrittenFile:
         except _FAILURES as error:
             raise MalformedError(f"libhdf5 cannot create it: {error}") from None
 
-    def _commit(self, path: str, annotation: Mapping[str, Any]) -> None:
-        if path in self._attributes:
-            return  # a dataset had need of it before
-        try:
-            type_from_text(annotation["committed"]).commit(self.file_id, stored_name(path), self._links_for(path))
-        except _FAILURES as error:
-            raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
-        self._attributes[path] = self._counted(attributes_of({}, annotation, self._edited))
-
-    def _committed_type(self, path: str) -> Any:
-        name = self._annotations.get(path, {}).get("committed_type")
-        if not isinstance(name, str):
-            return None
-        try:
-            if name not in self._tree.nodes and "committed" in self._annotations.get(name, ()):
-                self._commit(name, self._annotations[name])
-            return h5t.open(self.file_id, stored_name(name))
-        except _FAILURES:
-            return None
-
     # -- values ---------------------------------------------------------------------------------------------------
 
     def _write_attributes(self, reference: ReferenceMaker) -> None:
@@ -289,6 +278,8 @@ class WrittenFile:
                     self._write_attribute(path, obj, attribute, reference)
 
     def _write_attribute(self, path: str, obj: Any, attribute: Attribute, reference: ReferenceMaker) -> None:
+        type_id = self._types.of(attribute.committed_type, attribute.type_id)
+        attribute = attribute._replace(type_id=type_id)
         try:
             write_attribute(obj, attribute, reference)
         except MissingTargetError as error:
@@ -329,9 +320,10 @@ class WrittenFile:
 
     def _write_objects(self, planned: PlannedDataset, dataset: h5d.DatasetID, reference: ReferenceMaker) -> None:
         try:
-            values = planned.objects(reference)
-        except MissingTargetError as error:
-            # What a reference leads to may be among the problems of the document.
+            values = self._objects(planned, reference)
+            memory = None if values is None else memory_type(planned.dtype, planned.type_id)
+        except (MissingTargetError, TypeError) as error:
+            # What a reference leads to may be among the problems of the document; and h5py writes not all lists.
             if planned.layout.compact:
                 raise
             planned.refusal = f"{planned.path}: its values cannot be had: {error}"
@@ -339,7 +331,16 @@ class WrittenFile:
             self.chunks.refuse(planned, dataset)
             return
         if values is not None:
-            dataset.write(h5s.ALL, h5s.ALL, values, memory_type(planned.dtype, planned.type_id))
+            dataset.write(h5s.ALL, h5s.ALL, values, memory)
+
+    def _objects(self, planned: PlannedDataset, reference: ReferenceMaker) -> Any:
+        try:
+            return planned.objects(reference)
+        except MalformedError as error:
+            if isinstance(error, MissingTargetError) or not self._edited or planned.nan is None:
+                raise
+            planned.nan = None  # of values that are there no more
+            return planned.objects(reference)
 
     def _close_indexes(self) -> None:
         """Close the chunk indexes of which libhdf5 has only the first chunk."""

@@ -10,8 +10,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from lindi_bridge.client.written_values import SPECIAL
+from lindi_bridge.client.written_values import SPECIAL, string_bytes
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.model.floats import number_bytes
 from lindi_bridge.model.nodes import ArrayNode
 
 __all__ = ["fill_value_of"]
@@ -26,8 +27,9 @@ def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         The type has no such value.
     """
     value = node.fill_value
-    if isinstance(value, str) and value and h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
-        return np.array(value, dtype)
+    if h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
+        text = string_bytes(value) if isinstance(value, (str, dict)) else b""
+        return np.array(text, dtype) if text else None
     if value is None or dtype.hasobject:
         return None
     try:
@@ -49,7 +51,9 @@ def fill_value_of(node: ArrayNode, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         filled = np.asarray(value).astype(dtype) if dtype.kind in "SV" else np.array(value, dtype)
     except (TypeError, ValueError, KeyError, OverflowError, binascii.Error) as error:
         raise MalformedError(f"the fill value {str(node.fill_value)[:60]} does not fit the type: {error}") from None
-    return filled if filled.tobytes().strip(b"\0") else None
+    # Long doubles are padded with whatever was in memory.
+    raw = number_bytes(filled) if dtype.kind in "fc" else filled.tobytes()
+    return filled if raw.strip(b"\0") else None
 
 
 def _complex_fill(value: Any, dtype: np.dtype[Any]) -> Any:
@@ -60,9 +64,9 @@ def _complex_fill(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _is_exact(value: Any, most: int, dtype: np.dtype[Any]) -> bool:
-    """Whether it is all bytes, in base64, of a number that doubles, of ``most`` bytes, do not hold."""
+    """Whether it is all bytes of a number in base64, which no text of one that doubles, of ``most`` bytes, hold is."""
     length = 4 * math.ceil(dtype.itemsize / 3)
-    return isinstance(value, str) and dtype.itemsize > most and len(value) == length
+    return isinstance(value, str) and len(value) == length and (dtype.itemsize > most or value.endswith("="))
 
 
 def _real_fill(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -15,12 +15,39 @@ from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.chunks import chunk_grid
 from lindi_bridge.model.nodes import ArrayNode
 
-__all__ = ["as_strings", "is_object", "is_unicode", "object_dtype", "object_refusal"]
+__all__ = [
+    "as_strings",
+    "is_object",
+    "is_opaque_record",
+    "is_unicode",
+    "object_dtype",
+    "object_refusal",
+    "opaque_record",
+]
 
 
 def is_object(node: ArrayNode) -> bool:
     """Whether the elements of an array are Python objects."""
     return node.dtype in ("|O", "O", "|O8")
+
+
+def is_opaque_record(dtype: Any) -> bool:
+    """Whether elements are records with objects or UTF-32 text in them, of which HDF5 cannot have the bytes."""
+    if isinstance(dtype, str):
+        return "O" in dtype or "U" in dtype
+    return any(is_opaque_record(field[1]) for field in dtype)
+
+
+def opaque_record(fields: list[Any]) -> np.dtype[Any]:
+    """What such records are in HDF5, were they there: their objects and texts are strings of variable length."""
+    out = []
+    for name, inner, *shape in fields:
+        if isinstance(inner, list):
+            dtype = opaque_record(inner)
+        else:
+            dtype = h5py.string_dtype() if is_opaque_record(inner) else plain_dtype(inner)
+        out.append((name, dtype, *map(tuple, shape)))
+    return np.dtype(out)
 
 
 def is_unicode(dtype: Any) -> bool:

@@ -14,7 +14,15 @@ from h5py import h5t
 from lindi_bridge.client.codecs import MOST_DECODED, as_filters, skipped_filters, unknown_codec
 from lindi_bridge.client.written_datasets import PlannedDataset
 from lindi_bridge.client.written_layout import choose_layout
-from lindi_bridge.client.written_objects import as_strings, is_object, is_unicode, object_dtype, object_refusal
+from lindi_bridge.client.written_objects import (
+    as_strings,
+    is_object,
+    is_opaque_record,
+    is_unicode,
+    object_dtype,
+    object_refusal,
+    opaque_record,
+)
 from lindi_bridge.client.written_types import described_dtype, plain_dtype, stored_type
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.indexer.dtypes import stored_dtype
@@ -56,6 +64,10 @@ def plan_dataset(path: str, node: ArrayNode, annotation: Mapping[str, Any]) -> P
     refusal = node.refusal
     if is_unicode(node.dtype):
         node, dtype = as_strings(node), h5py.string_dtype()
+    elif isinstance(node.dtype, list) and is_opaque_record(node.dtype):
+        dtype = opaque_record(node.dtype)
+        node = replace(node, dtype="|O", fill_value=None)
+        refusal = refusal or "records with objects or UTF-32 text, whose bytes say nothing in HDF5"
     elif "dtype" in annotation:
         dtype = described_dtype(annotation["dtype"])
     elif is_object(node):
@@ -69,8 +81,10 @@ def plan_dataset(path: str, node: ArrayNode, annotation: Mapping[str, Any]) -> P
             raise MalformedError(f"its annotation says {dtype}, but .zarray {node.dtype}")
     elif node.external is None and refusal is None:
         refusal = object_refusal(node)
+    if is_object(node) and refusal is not None:
+        node = replace(node, table=None, inline={})  # they say nothing of how it would lie in a file
     layout = choose_layout(node, annotation, dtype, shape)
-    planned = PlannedDataset(path, node, dtype, type_id, shape, layout, refusal=refusal)
+    planned = PlannedDataset(path, node, dtype, type_id, shape, layout, refusal=refusal, nan=annotation.get("nan"))
     if math.prod(max(1, n) for n in node.shape) * type_id.get_size() > _MOST_BYTES:
         raise MalformedError("it is impossibly large")
     if node.external is not None:

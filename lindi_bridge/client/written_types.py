@@ -13,6 +13,7 @@ import numpy as np
 from h5py import h5t
 
 from lindi_bridge.document.problems import MalformedError
+from lindi_bridge.hdf5.stored_types import lists_padded_strings
 from lindi_bridge.indexer.dtypes import describe_dtype
 from lindi_bridge.model.text import stored_name
 
@@ -152,7 +153,7 @@ def memory_type(dtype: np.dtype[Any], stored: h5t.TypeID) -> h5t.TypeID:
     if isinstance(stored, h5t.TypeArrayID) and dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return h5t.array_create(memory_type(base, stored.get_super()), shape)
-    if isinstance(stored, h5t.TypeVlenID) and _has_padded_strings(stored.get_super()):
+    if isinstance(stored, h5t.TypeVlenID) and lists_padded_strings(stored):
         raise TypeError("h5py writes no lists of strings that are padded with spaces or end in a null")
     if isinstance(stored, h5t.TypeCompoundID) and dtype.names and dtype.fields is not None:
         members = {stored.get_member_name(k): stored.get_member_type(k) for k in range(stored.get_nmembers())}
@@ -164,14 +165,3 @@ def memory_type(dtype: np.dtype[Any], stored: h5t.TypeID) -> h5t.TypeID:
             made.insert(encoded, offset, h5t.py_create(inner) if member is None else memory_type(inner, member))
         return made
     return h5t.py_create(dtype)
-
-
-def _has_padded_strings(stored: h5t.TypeID) -> bool:
-    """Whether an element holds strings of fixed length that are padded otherwise than h5py does it."""
-    if isinstance(stored, h5t.TypeStringID):
-        return not stored.is_variable_str() and stored.get_strpad() != h5t.STR_NULLPAD
-    if isinstance(stored, (h5t.TypeArrayID, h5t.TypeVlenID)):
-        return _has_padded_strings(stored.get_super())
-    if isinstance(stored, h5t.TypeCompoundID):
-        return any(_has_padded_strings(stored.get_member_type(k)) for k in range(stored.get_nmembers()))
-    return False

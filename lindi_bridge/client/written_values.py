@@ -12,10 +12,11 @@ import h5py
 import numpy as np
 from h5py import h5r, h5s
 
+from lindi_bridge.client.written_nans import NaNBits
 from lindi_bridge.document.problems import MalformedError
 from lindi_bridge.model.text import stored_name
 
-__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of"]
+__all__ = ["SPECIAL", "MissingTargetError", "ReferenceMaker", "array_of", "string_bytes"]
 
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON has no word for, as LINDI writes them."""
@@ -126,7 +127,7 @@ def _convert(value: Any, dtype: np.dtype[Any], reference: ReferenceMaker) -> Any
     if kind is not None:
         return reference(value, kind is h5py.RegionReference)
     if h5py.check_string_dtype(dtype) is not None:
-        data = _bytes(value) if isinstance(value, dict) else _text(value)
+        data = string_bytes(value)
         if b"\0" in data and dtype.kind == "O":
             raise MalformedError("a string with a null character, which HDF5 cannot hold")
         if dtype.kind == "S" and len(data) > dtype.itemsize:
@@ -138,7 +139,10 @@ def _convert(value: Any, dtype: np.dtype[Any], reference: ReferenceMaker) -> Any
     return _number(value, dtype)
 
 
-def _text(value: Any) -> bytes:
+def string_bytes(value: Any) -> bytes:
+    """The bytes of a string: text, ``{"base64": ...}`` where they are not UTF-8, or as they are."""
+    if isinstance(value, dict):
+        return _bytes(value)
     if isinstance(value, bytes):  # of the codec vlen-bytes
         return value
     if not isinstance(value, str):
@@ -151,11 +155,14 @@ def _bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def _number(value: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(value, dict):
-        data = _bytes(value)
+    if isinstance(value, (dict, NaNBits)):
+        data = value.data if isinstance(value, NaNBits) else _bytes(value)
         if len(data) != dtype.itemsize:
             raise MalformedError(f"{len(data)} bytes where the type {dtype} has {dtype.itemsize}")
-        return np.frombuffer(data, dtype)[0]
+        found = np.frombuffer(data, dtype)[0]
+        if isinstance(value, NaNBits) and not (dtype.kind == "f" and np.isnan(found)):
+            raise MalformedError(f"its annotation says bits of a NaN that are none of {dtype}")
+        return found
     if dtype.kind == "c":
         real, imaginary = value
         out = np.zeros((), dtype)

@@ -127,8 +127,6 @@ def _check_fields(fields: Any, depth: int) -> None:
             raise MalformedError("a field of the dtype is not [name, type] or [name, type, shape]")
         if isinstance(field[1], str):
             _check_dtype(field[1])
-            if "O" in field[1]:
-                raise MalformedError("a field of the dtype is an object, whose bytes say nothing")
         else:
             _check_fields(field[1], depth + 1)
         if len(field) == 3 and (not _is_axes(field[2]) or math.prod(field[2]) > _MOST_ITEMSIZE):

@@ -22,6 +22,7 @@ from h5py._objects import phil
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
+from lindi_bridge.hdf5.stored_types import has_overlapping_members
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Visit, Waves
 from lindi_bridge.model.chunks import ChunkTable
@@ -242,16 +243,26 @@ def _walk_links(
             if kind == h5i.GROUP:
                 pending.append(child)
             elif kind == h5i.DATASET:
-                walk.datasets[address] = child
-                if is_stored_here(child) and child.get_create_plist().get_layout() == h5d.CHUNKED:
-                    with file.record() as index_reads:
-                        try:
-                            walk.tables[address] = read_chunk_table(child, file, tables.get(address))
-                        except ChunkTableError as error:
-                            walk.tables[address] = error
-                    walk.index_reads.update(index_reads)
+                _note_dataset(walk, address, child, file, tables.get(address))
             if progress is not None:
                 progress(1)
+
+
+def _note_dataset(walk: Walk, address: int, dataset: h5d.DatasetID, file: HDF5File, known: WalkedTable | None) -> None:
+    """Take a dataset in with its chunk table, unless libhdf5 cannot say how it is stored."""
+    try:
+        is_chunked = is_stored_here(dataset) and dataset.get_create_plist().get_layout() == h5d.CHUNKED
+    except (OSError, RuntimeError, ValueError) as error:
+        refuse_source_error(error)
+        return  # a damaged fill value; whoever asks for it later gets the same error
+    walk.datasets[address] = dataset
+    if is_chunked:
+        with file.record() as index_reads:
+            try:
+                walk.tables[address] = read_chunk_table(dataset, file, known)
+            except ChunkTableError as error:
+                walk.tables[address] = error
+        walk.index_reads.update(index_reads)
 
 
 def _children(group: h5g.GroupID) -> Iterator[h5py.h5o.ObjectID]:
@@ -279,7 +290,8 @@ def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
         return
     for name in names:
         try:
-            attributes[name]
+            if not has_overlapping_members(attributes.get_id(name).dtype):
+                attributes[name]
         except (OSError, TypeError, ValueError, RuntimeError, KeyError) as error:
             refuse_source_error(error)  # h5py cannot read it here, nor later
 

@@ -11,6 +11,7 @@ import numpy as np
 from h5py import h5d, h5t
 
 from lindi_bridge.hdf5.file import refuse_source_error
+from lindi_bridge.hdf5.stored_types import has_overlapping_members, lists_padded_strings
 from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dtypes import (
     declared_fill,
@@ -21,10 +22,12 @@ from lindi_bridge.indexer.dtypes import (
     has_fill_value,
     holds_nested_array,
     is_never_filled,
+    is_same_fill,
     stored_dtype,
     without_gaps,
     zarr_dtype,
 )
+from lindi_bridge.indexer.nans import nan_bits
 from lindi_bridge.indexer.storage import (
     DatasetStorage,
     NotExpressibleError,
@@ -80,11 +83,13 @@ class DatasetIndexer:
         plain = type_of_elements(dataset, stored_dtype)
         annotation = describe_dataset(dataset, plain)
         if dataset.shape is None:
-            empty = self._object_array((0,), []) if plain is None else ArrayNode((0,), (1,), zarr_dtype(plain))
+            empty = self._object_array((0,), [])
+            if plain is not None:
+                empty = ArrayNode((0,), (1,), zarr_dtype(plain), fill_value(dataset, plain))
             return empty, annotation | {"shape": None}
         found = None
         if not self._storage.has_too_many_chunks(dataset):
-            found = self._plain(dataset, plain) if plain is not None else self._object(dataset)
+            found = self._plain(dataset, plain) if plain is not None else self._object(dataset, annotation)
         node = found or self._link(dataset, path, plain)
         if dataset.shape == ():
             node = replace(node, attributes={**node.attributes, "_SCALAR": True})
@@ -97,7 +102,8 @@ class DatasetIndexer:
 
     # -- values that point elsewhere ------------------------------------------------------------------------------
 
-    def _object(self, dataset: h5py.Dataset) -> ArrayNode | None:
+    def _object(self, dataset: h5py.Dataset, annotation: dict[str, JSONValue]) -> ArrayNode | None:
+        """The values in JSON, if they may be copied; adds what JSON loses of them to the annotation."""
         dtype = dataset.dtype
         shape = dataset.shape or (1,)
         string = h5py.check_string_dtype(dtype)
@@ -107,6 +113,8 @@ class DatasetIndexer:
             return None
         if string is None and h5py.check_ref_dtype(dtype) is None and not dtype.names:
             return None  # odd integers, variable-length arrays: LINDI has no way to say them
+        if _is_left_out_in_part(dataset) or lists_padded_strings(dataset.id.get_type()):
+            return None  # a copy would have zeros there, or could not be written into a file
         values = np.asarray(self._storage.read(dataset), dtype).reshape(-1)
         if string is not None:
             try:
@@ -120,6 +128,9 @@ class DatasetIndexer:
             encoded = [encode_element(v, dtype, self._reference) for v in values]
         except ValueError:
             return None  # a reference to what is no longer there
+        bits = nan_bits(encoded)
+        if bits:
+            annotation["nan"] = bits
         node = self._object_array(shape, encoded)
         if dtype.names:
             fields = [[name, _field_type(dtype[name])] for name in dtype.names]
@@ -175,10 +186,10 @@ def describe_dataset(dataset: h5py.Dataset, plain: np.dtype[Any] | None) -> dict
             annotation["fill_value"] = fill
     elif plain.subdtype is None and has_fill_value(dataset):  # h5py cannot give that of an array
         fill = encode_exact_fill(declared_fill(dataset, plain), plain)
-        if fill != fill_value(dataset, plain):
+        if not is_same_fill(fill, fill_value(dataset, plain)):
             annotation["fill_value"] = fill
-            if is_never_filled(dataset):
-                annotation["fill_time"] = "never"
+    if is_never_filled(dataset):
+        annotation["fill_time"] = "never"
     return annotation
 
 
@@ -189,23 +200,31 @@ def _fill_of_objects(dataset: h5py.Dataset) -> JSONValue:
     if not has_fill_value(dataset):
         return None
     if string is not None and string.length is None:
-        return None if loses_fill(dataset) else bytes(dataset.fillvalue).decode("utf-8")
+        return encode_element(bytes(dataset.fillvalue), dtype, _no_reference)
     if dtype.hasobject or dtype.subdtype is not None:  # h5py has no fill values of arrays
         return None
     value = without_gaps(np.asarray(dataset.fillvalue, dtype))
     return encode_exact_fill(value, dtype) if value.tobytes().strip(b"\0") else None
 
 
+def _is_left_out_in_part(dataset: h5py.Dataset) -> bool:
+    """Whether there is something that was neither written nor filled, which h5py's ``read_direct`` leaves as it was."""
+    is_whole = dataset.id.get_space_status() == h5d.SPACE_STATUS_ALLOCATED
+    return not dataset.dtype.hasobject and is_never_filled(dataset) and not is_whole
+
+
 def loses_fill(dataset: h5py.Dataset) -> bool:
-    """Whether the fill value is a string of variable length that is not UTF-8, which no annotation says."""
-    string = h5py.check_string_dtype(dataset.dtype)
-    if string is None or string.length is not None or not has_fill_value(dataset):
-        return False
-    try:
-        bytes(dataset.fillvalue).decode("utf-8")
-    except UnicodeDecodeError:
+    """Whether there is a fill value that no annotation says: of arrays, references or lists; or none at all."""
+    dtype = dataset.dtype
+    if not has_fill_value(dataset):
         return True
-    return False
+    if h5py.check_string_dtype(dtype) is not None or not (dtype.hasobject or dtype.subdtype is not None):
+        return False
+    return bool(dataset.id.get_create_plist().fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED)
+
+
+def _no_reference(value: Any) -> JSONValue:
+    raise ValueError("a string is no reference")
 
 
 def type_of_elements(
@@ -224,6 +243,8 @@ def type_of_elements(
     except DAMAGE as error:
         refuse_source_error(error)
         raise NotExpressibleError("unreadable", f"numpy has no type for its elements: {error}") from error
+    if has_overlapping_members(dtype):
+        raise NotExpressibleError("unreadable", f"h5py has members in each other for it: {dtype}")
     if holds_nested_array(dtype) and (dtype.names or dtype.subdtype is not None):  # lists of arrays are linked to
         raise NotExpressibleError("datatype", f"no description of arrays of arrays, or of lists of them: {dtype}")
     return plain

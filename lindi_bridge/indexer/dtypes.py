@@ -9,6 +9,8 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
+from lindi_bridge.hdf5.stored_types import is_type
+from lindi_bridge.model.floats import is_usual_nan, number_bytes, real_parts
 from lindi_bridge.model.text import text_name
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "fill_value",
     "has_fill_value",
     "holds_nested_array",
+    "is_same_fill",
     "stored_dtype",
     "without_gaps",
     "zarr_dtype",
@@ -107,13 +110,20 @@ def encode_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
 
 
 def encode_exact_fill(value: Any, dtype: np.dtype[Any]) -> JSONValue:
-    """The same for annotations: all bits of a number in base64 where a double has fewer."""
+    """The same for annotations: all bits of a number in base64 where a double has fewer, or ``"NaN"`` has others."""
     if dtype.kind in "fc":
-        with np.errstate(over="ignore"):  # infinite is another value, too
-            double = np.asarray(value).astype("f8" if dtype.kind == "f" else "c16").astype(dtype)
-        if not np.array_equal(double, value, equal_nan=True):
-            return base64.standard_b64encode(value.tobytes()).decode("ascii")
+        parts = real_parts(np.asarray(value))
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite is another value, and NaN has signals
+            doubles = parts.astype("f8").astype(parts.dtype)
+        unusual = any(np.isnan(part) and not is_usual_nan(np.asarray(part)) for part in parts)
+        if unusual or not np.array_equal(doubles, parts, equal_nan=True):
+            return base64.standard_b64encode(number_bytes(parts)).decode("ascii")
     return encode_fill(value, dtype)
+
+
+def is_same_fill(one: JSONValue, other: JSONValue) -> bool:
+    """Whether two encoded fill values are the same; 0.0 and -0.0 are not."""
+    return repr(one) == repr(other)
 
 
 def _float(value: float) -> float | str:
@@ -181,7 +191,7 @@ def encoded_type(type_id: h5t.TypeID, dtype: np.dtype[Any]) -> str | None:
     """The stored type (``H5Tencode``, base64) where h5py would make another one of the dtype; else None."""
     try:
         # Names that are not UTF-8, lone surrogates in the description, come back by the stored type alone.
-        same = "\\udc" not in ascii(describe_dtype(dtype)) and h5t.py_create(dtype, logical=True) == type_id
+        same = "\\udc" not in ascii(describe_dtype(dtype)) and is_type(h5t.py_create(dtype, logical=True), type_id)
     except (TypeError, ValueError):
         same = False
     return None if same else base64.standard_b64encode(type_id.encode()).decode("ascii")

@@ -15,6 +15,7 @@ from lindi_bridge.hdf5.chunk_index import ChunkTableError
 from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
 from lindi_bridge.hdf5.heaps import pipeline
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
+from lindi_bridge.indexer.dtypes import is_never_filled
 from lindi_bridge.indexer.filters import codec_configs
 from lindi_bridge.indexer.layout import contiguous_table, cut_contiguous
 from lindi_bridge.model.chunks import ChunkTable
@@ -103,7 +104,8 @@ class DatasetStorage:
         layout = create.get_layout() if is_stored_here(dataset.id) else h5d.VIRTUAL
         if layout not in (h5d.CHUNKED, h5d.CONTIGUOUS):
             return self.inline(dataset, empty, dtype)
-        if nbytes <= self.policy.small:
+        # What was never written nor filled must not become zeros that are: h5py's read_direct leaves it out.
+        if nbytes <= self.policy.small and not is_never_filled(dataset):
             copied = self.inline(dataset, empty, dtype)
             if copied is not None:
                 return copied

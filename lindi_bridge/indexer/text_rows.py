@@ -7,6 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from lindi_bridge.indexer.nans import with_nan_bits
 from lindi_bridge.indexer.storage import object_vector
 from lindi_bridge.indexer.values import encode_element
 from lindi_bridge.indexer.zarr_types import converted_dtype
@@ -75,7 +76,8 @@ def json_rows(rows: np.ndarray[Any, Any]) -> bytes:
     """Plain rows as the codec ``json2`` of LINDI's format has them; the inverse of :func:`with_room`, for one axis."""
     from numcodecs import JSON
 
-    return bytes(JSON().encode(object_vector([encode_element(row, rows.dtype, _no_reference) for row in rows])))
+    encoded = [with_nan_bits(encode_element(row, rows.dtype, _no_reference)) for row in rows]
+    return bytes(JSON().encode(object_vector(encoded)))
 
 
 def _no_reference(value: Any) -> Any:

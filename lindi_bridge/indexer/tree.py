@@ -19,7 +19,7 @@ from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.indexer.dtypes import contains_references
 from lindi_bridge.indexer.profile import PROFILES, Profile
 from lindi_bridge.indexer.storage import DatasetStorage, InlinePolicy, NotExpressibleError
-from lindi_bridge.indexer.values import ABSENT, ReferenceEncoder, typed_attribute
+from lindi_bridge.indexer.values import ABSENT, NAMELESS_TYPE, ReferenceEncoder, typed_attribute
 from lindi_bridge.model.nodes import GroupNode, Node, Problem, ReferenceTree, SoftLinkNode
 from lindi_bridge.model.snapshot import Departure
 from lindi_bridge.model.text import text_name
@@ -199,10 +199,16 @@ class _TreeIndexer:
                 path, "virtual_dataset", "a virtual dataset over this same file: its values are kept, not its mappings"
             )
         if loses_fill(dataset):
-            self._problem(path, "datatype", "a fill value that is not UTF-8, which counts in the HDF5 file only")
+            self._problem(
+                path,
+                "datatype",
+                "a fill value of arrays, references or lists, or none at all, which counts in the HDF5 file only",
+            )
         stored = obj.get_type()
         if stored.committed():
-            annotation["committed_type"] = self._paths.get(h5o.get_info(stored).addr)
+            annotation["committed_type"] = self._reference.path_of_type(stored)
+            if annotation["committed_type"] is None:
+                self._problem(path, "datatype", f"its type {NAMELESS_TYPE}")
         order = obj.get_create_plist().get_attr_creation_order()
         if order:
             annotation["attribute_order"] = order
@@ -247,7 +253,7 @@ class _TreeIndexer:
             if annotation is not None:
                 typed[name] = annotation
             if loss is not None:
-                self._problem(path, "attribute", f"attribute {name!r} is left out: {loss}")
+                self._problem(path, "attribute", f"attribute {name!r} {loss}")
         if typed:
             self._annotate(path, attributes=typed)
         if obj.get_create_plist().get_attr_creation_order():

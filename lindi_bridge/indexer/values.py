@@ -9,15 +9,23 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5r, h5s
+from h5py import h5o, h5r, h5s, h5t
 
+from lindi_bridge.hdf5.stored_types import has_overlapping_members, lists_padded_strings
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.attribute import attribute_or_none
-from lindi_bridge.indexer.dtypes import describe_dtype, encoded_type, holds_nested_array
+from lindi_bridge.indexer.dtypes import (
+    describe_dtype,
+    encoded_type,
+    holds_nested_array,
+)
+from lindi_bridge.indexer.nans import nan_bits
+from lindi_bridge.model.floats import UnusualNaN, is_usual_nan, number_bytes, real_parts
 from lindi_bridge.model.text import stored_name
 
 __all__ = [
     "ABSENT",
+    "NAMELESS_TYPE",
     "RESERVED_ATTRIBUTES",
     "EncodedAttribute",
     "ReferenceEncoder",
@@ -31,6 +39,8 @@ JSONValue = Any
 RESERVED_ATTRIBUTES = frozenset(["_SCALAR", "_SOFT_LINK", "_REFERENCE", "_COMPOUND_DTYPE", "_EXTERNAL_ARRAY_LINK"])
 """Names that readers take for annotations, so that a user's attribute cannot have them in ``.zattrs``."""
 
+NAMELESS_TYPE = "is committed and has no name, which counts in the HDF5 file only"
+"""What is to be said of a committed datatype whose links have been deleted."""
 _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 ABSENT = object()
 
@@ -50,6 +60,10 @@ class ReferenceEncoder:
         self._root = root
         self._path_of = path_of
         self._source_object_id = _text(attribute_or_none(root.attrs, "object_id"))
+
+    def path_of_type(self, type_id: h5t.TypeID) -> str | None:
+        """The path of a committed datatype; None of one that has no name any more."""
+        return self._path_of(h5o.get_info(type_id).addr)
 
     def __call__(self, reference: h5py.Reference) -> JSONValue:
         """Encode an object or region reference; a null reference has path null."""
@@ -97,8 +111,8 @@ def _text(value: Any) -> str | None:
 def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], JSONValue]) -> JSONValue:
     """One element of an array of ``dtype``, or an array field of it, as JSON.
 
-    NaN and infinities as LINDI writes them; complex numbers as ``[real, imaginary]``; bytes that are not UTF-8,
-    and opaque values, as ``{"base64": ...}``.
+    NaN (an ``UnusualNaN`` where it has other bits than that text says) and infinities as LINDI writes them; complex
+    numbers as ``[real, imaginary]``; bytes that are not UTF-8, and opaque values, as ``{"base64": ...}``.
     """
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
@@ -111,11 +125,16 @@ def encode_element(value: Any, dtype: np.dtype[Any], reference: Callable[[Any], 
     if vlen is not None and h5py.check_string_dtype(dtype) is None:
         base = np.dtype(vlen)
         return [encode_element(v, base, reference) for v in _in_stored_order(np.asarray(value), base)]
-    return _encode_scalar(value)
+    return _encode_scalar(value, dtype)
 
 
 def _in_stored_order(items: np.ndarray[Any, Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A list of variable length with the numbers that are stored; h5py 3.16 takes foreign byte order for its own."""
+    """A list of variable length with the numbers that are stored; h5py 3.16 takes foreign byte order for its own.
+
+    Dates in lists, which are opaque in HDF5, lose their unit as well.
+    """
+    if base.kind in "mM" and items.dtype.kind == base.kind:
+        return items.view(base)
     mistaken = not base.isnative and items.dtype == base.newbyteorder("=") and _takes_foreign_order_for_native()
     return items.view(base) if mistaken else items
 
@@ -129,14 +148,18 @@ def _takes_foreign_order_for_native() -> bool:
         return int(dataset[0][0]) != 1
 
 
-def _encode_scalar(value: Any) -> JSONValue:
+def _base64(data: bytes) -> str:
+    return base64.standard_b64encode(data).decode("ascii")
+
+
+def _encode_scalar(value: Any, dtype: np.dtype[Any]) -> JSONValue:
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            return {"base64": base64.standard_b64encode(value).decode("ascii")}
+            return {"base64": _base64(value)}
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     # numpy takes lengths of time for integers.
@@ -144,18 +167,21 @@ def _encode_scalar(value: Any) -> JSONValue:
         return int(value)
     if isinstance(value, (float, np.floating)):
         number = float(value)
-        if number == number and type(value)(number) != value:  # a long double
-            return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
         if number != number:
-            return "NaN"
+            stored = np.asarray(value).astype(dtype)
+            return "NaN" if is_usual_nan(stored) else UnusualNaN(number_bytes(stored))
+        if type(value)(number) != value:  # a long double
+            return {"base64": _base64(number_bytes(np.asarray(value).astype(dtype)))}
         if number in (np.inf, -np.inf):
             return "Infinity" if number > 0 else "-Infinity"
         return number
     if isinstance(value, (complex, np.complexfloating)):
-        parts = [_encode_scalar(value.real), _encode_scalar(value.imag)]
-        if not any(isinstance(part, dict) for part in parts):
-            return parts  # else a complex of long doubles
-    return {"base64": base64.standard_b64encode(np.asarray(value).tobytes()).decode("ascii")}
+        stored = np.asarray(value).astype(dtype)
+        parts = [_encode_scalar(part, real_parts(stored).dtype) for part in real_parts(stored)]
+        # Else a complex of long doubles.
+        return {"base64": _base64(number_bytes(stored))} if any(isinstance(p, dict) for p in parts) else parts
+    stored = np.asarray(value)
+    return {"base64": _base64((stored.astype(dtype) if dtype.kind in "mM" else stored).tobytes())}
 
 
 def typed_attribute(attributes: h5py.AttributeManager, name: str) -> dict[str, JSONValue]:
@@ -177,10 +203,11 @@ class EncodedAttribute(NamedTuple):
     value : JSON value
         What other readers see in ``.zattrs``, or ``ABSENT`` where plain JSON cannot say it.
     annotation : JSON value
-        ``{dtype, shape}`` where JSON loses the type, with ``value`` where ``value`` is ABSENT; None otherwise.
-        ``shape`` is null for an empty dataspace.
+        ``{dtype, shape}`` where JSON loses the type, or the bits of NaNs, which are ``nan`` then; with ``value`` where
+        ``value`` is ABSENT; None otherwise. ``shape`` is null for an empty dataspace.
     loss : str, optional
-        Why other readers do not see it, where that is a problem of the document.
+        What is to be said of it, after its name, where other readers, or those that build the file anew, do not have it
+        or not whole.
     """
 
     value: JSONValue
@@ -200,15 +227,29 @@ def encode_attribute(attributes: h5py.AttributeManager, name: str, reference: Re
     dtype, shape = attribute_id.dtype, attribute_id.shape
     if holds_nested_array(dtype):
         raise ValueError(f"arrays of arrays or lists of arrays: {dtype}")
+    if has_overlapping_members(dtype):
+        raise ValueError(f"h5py has members in each other for it: {dtype}")
     annotation = typed_attribute(attributes, name)
+    type_id, loss = attribute_id.get_type(), None
+    if type_id.committed():
+        committed = reference.path_of_type(type_id)
+        if committed is None:
+            loss = f"has a type that {NAMELESS_TYPE}"
+        else:
+            annotation["committed_type"] = committed
     value = attributes[stored_name(name)]
     if isinstance(value, h5py.Empty):
-        return EncodedAttribute(ABSENT, annotation)
+        return EncodedAttribute(ABSENT, annotation, loss)
     encoded = _encode_array(value, dtype, shape, reference)
+    bits = nan_bits(encoded)
+    if bits:
+        annotation["nan"] = bits
     if name in RESERVED_ATTRIBUTES or not _is_plain(dtype, encoded):
-        return EncodedAttribute(ABSENT, annotation | {"value": encoded})
-    untyped = "type" not in annotation and _is_default(dtype, shape, encoded)
-    return EncodedAttribute(encoded, None if untyped else annotation)
+        if lists_padded_strings(type_id):
+            loss = "counts in the HDF5 file only: lists of strings that are padded with spaces or end in a null"
+        return EncodedAttribute(ABSENT, annotation | {"value": encoded}, loss)
+    untyped = annotation.keys() == {"dtype", "shape"} and _is_default(dtype, shape, encoded)
+    return EncodedAttribute(encoded, None if untyped else annotation, loss)
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...], reference: ReferenceEncoder) -> JSONValue:

@@ -43,7 +43,7 @@ def encode_zarr_attribute(
         typed = annotation or typed_attribute(attributes, name)
         # The fill value of the array says it, and JSON of other writers does not.
         said = name == "_FillValue" and attribute_id.shape in ((), (1,))
-        loss = None if said else "JSON has no number for NaN and infinities"
+        loss = None if said else "is left out: JSON has no number for NaN and infinities"
         return EncodedAttribute(ABSENT, typed | {"value": value}, loss)
     if name in _SAID_OTHERWISE:
         return found
@@ -51,7 +51,7 @@ def encode_zarr_attribute(
         text = annotation["value"]
         if _holds_only_text(text):  # "NaN" as a string; LINDI's readers take it for a number
             return EncodedAttribute(text, {key: v for key, v in annotation.items() if key != "value"})
-    return found._replace(loss=_why_absent(name, dtype, attribute_id.shape))
+    return found._replace(loss=f"is left out: {_why_absent(name, dtype, attribute_id.shape)}")
 
 
 def _holds_text(value: JSONValue) -> bool:

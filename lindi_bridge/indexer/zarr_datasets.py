@@ -13,7 +13,7 @@ from h5py import h5d
 from lindi_bridge.hdf5.walk import is_stored_here
 from lindi_bridge.indexer.attribute import attribute_or_none
 from lindi_bridge.indexer.datasets import describe_dataset, string_array, type_of_elements
-from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value
+from lindi_bridge.indexer.dtypes import encode_fill, fill_value, has_fill_value, is_same_fill
 from lindi_bridge.indexer.storage import (
     DatasetStorage,
     NotExpressibleError,
@@ -69,21 +69,23 @@ class ZarrDatasetIndexer:
             raise NotExpressibleError("datatype", f"Zarr has no type for its elements: {describe_kind(dataset.dtype)}")
         annotation = _annotation(dataset, stored)
         base, further = dtype.subdtype or (dtype, ())
+        fill = None if further or stored is None else fill_value(dataset, base)
         if dataset.shape is None:
-            return ArrayNode((0,), (1,), zarr_type(base)), annotation | {"shape": None}
+            node = self._filled(dataset, ArrayNode((0,), (1,), zarr_type(base), fill), base, annotation)
+            return node, annotation | {"shape": None}
         empty = ArrayNode(
             shape=dataset.shape + further,
             chunks=chunk_shape(dataset, dataset.shape) + further,
             dtype=zarr_type(base),
-            fill_value=None if further or stored is None else fill_value(dataset, base),
+            fill_value=fill,
         )
         is_stored = stored is not None and dataset.shape != ()
-        node = self._storage.plain(dataset, empty, base) if is_stored else None
-        if node is None or (further and _is_incomplete(node)):
-            node = self._storage.inline(dataset, empty, base)
-        if node is None:
+        found = self._storage.plain(dataset, empty, base) if is_stored else None
+        if found is None or (further and _is_incomplete(found)):
+            found = self._storage.inline(dataset, empty, base)
+        if found is None:
             self._refuse(dataset, math.prod(empty.shape) * base.itemsize, is_converted=stored is None)
-        return self._filled(dataset, node, base, annotation), annotation
+        return self._filled(dataset, found, base, annotation), annotation
 
     def _strings(self, dataset: h5py.Dataset) -> tuple[ArrayNode, dict[str, JSONValue]]:
         annotation = describe_dataset(dataset, None)
@@ -134,7 +136,7 @@ class ZarrDatasetIndexer:
         if _is_incomplete(node):
             return node
         declared = _declared_fill(dataset, dtype)
-        if node.fill_value != declared and not (declared is None and _is_zero(dataset)):
+        if not is_same_fill(node.fill_value, declared) and not (declared is None and _is_zero(dataset)):
             annotation.setdefault("fill_value", node.fill_value)  # the declared one, where that is never written
         return replace(node, fill_value=declared)
 

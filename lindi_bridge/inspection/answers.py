@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lindi_bridge.errors import LindiBridgeError
+from lindi_bridge.hdf5.stored_types import described_type
 from lindi_bridge.inspection.offline import OfflineFile
-from lindi_bridge.inspection.values import ObjectNames, described_type, reason, shown, type_words, value_difference
+from lindi_bridge.inspection.values import ObjectNames, reason, shown, type_words, value_difference
 
 __all__ = ["FAILURES", "Difference", "Failure", "Questioner", "Unavailable", "same"]
 
@@ -94,7 +95,12 @@ class Questioner:
     def types(self, path: str, what: str, left: Any, right: Any) -> Iterator[Difference]:
         """The difference of two stored types."""
         answers = self.ask(described_type, left, right)
-        if answers is None or same(*answers):
+        if answers is None:
+            return
+        if same(*answers):
+            committed = [names.of_type(thing) for names, thing in zip(self._names, (left, right), strict=True)]
+            if any(committed) and not committed[0] & committed[1]:
+                yield Difference(path, f"committed {what}", *(min(names, default="none") for names in committed))
             return
         words = [self.answer(k, type_words, thing) for k, thing in enumerate((left, right))]
         if words[0] == words[1]:  # they differ in what numpy does not show

@@ -20,6 +20,7 @@ from lindi_bridge.errors import DocumentError, LindiBridgeError
 from lindi_bridge.inspection.comparison import compare_files
 from lindi_bridge.inspection.offline import OfflineFile, opened_from_annotations, opened_from_metadata
 from lindi_bridge.inspection.sources import address_faults
+from lindi_bridge.inspection.unused_annotations import unused_annotations
 from lindi_bridge.inspection.values import reason
 from lindi_bridge.model.nodes import ArrayNode, Problem
 from lindi_bridge.ranges import open_reader, strip_secrets
@@ -52,7 +53,8 @@ def check(document: Any, **options: Any) -> list[Problem]:
     list of Problem
         Empty if nothing is wrong; at most 1000 of each kind. Kinds: ``schema`` (``path`` is a JSON pointer),
         ``duplicate`` (a key that stands twice), ``document``, ``refs``, ``source`` (an address that nothing can or may
-        be read from), and ``contradiction``: the embedded metadata and ``refs`` say different things of an object.
+        be read from), ``annotation`` (one of an object that is not in ``refs``), and ``contradiction``: the embedded
+        metadata and ``refs`` say different things of an object.
 
     Raises
     ------
@@ -182,8 +184,12 @@ def _meaning(document: Document, refs: Mapping[str, Any], address: str) -> list[
             with opened_from_annotations(document, address) as right:
                 right.unsaid |= out
                 right.unsaid_attributes |= out
+                assert right.tree is not None
                 problems += _addresses(document, right, address)
                 problems += _contradictions(document, right, address)
+                told = {problem.path for problem in problems}
+                unused = unused_annotations(document, right.tree)
+                problems += _first(problem for problem in unused if problem.path not in told)
             break
         except DocumentError as error:
             faults = error.faults or (("/", str(error)),)

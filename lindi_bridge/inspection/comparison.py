@@ -266,14 +266,17 @@ def _kind(group: Any, name: str) -> str:
 
 
 def _has_fill_value(dataset: Any) -> bool:
-    """Whether annotations can say a fill value: of lists and references, and of compounds with such, they cannot."""
+    """Whether annotations can say a fill value: of arrays, lists, references, and compounds with such, they cannot.
+
+    Nor can they say that there is none.
+    """
     try:
         dtype = dataset.dtype
+        if loses_fill(dataset):
+            return False
     except FAILURES:
         return False  # h5py has no type for it
-    if h5py.check_string_dtype(dtype) is not None:
-        return not loses_fill(dataset)
-    return not dtype.hasobject
+    return h5py.check_string_dtype(dtype) is not None or not (dtype.hasobject or dtype.subdtype is not None)
 
 
 def _filters(dataset: Any) -> Any:

@@ -10,42 +10,11 @@ import numpy as np
 from h5py import h5g, h5l, h5o, h5r, h5s, h5t
 
 from lindi_bridge.hdf5.walk import header_address
+from lindi_bridge.model.floats import number_bytes
 
-__all__ = ["ObjectNames", "described_space", "described_type", "reason", "shown", "type_words", "value_difference"]
+__all__ = ["ObjectNames", "described_space", "reason", "shown", "type_words", "value_difference"]
 
 _MOST_SHOWN = 80
-
-
-def described_type(type_id: h5t.TypeID) -> Any:
-    """A stored type, as nested tuples that are equal where the types are.
-
-    Encodings (``H5Tencode``) and ``H5Tequal`` tell types of two files apart by how and where they are stored.
-    """
-    out: list[Any] = [type(type_id).__name__, type_id.get_size()]
-    if isinstance(type_id, h5t.TypeCompoundID):
-        for k in range(type_id.get_nmembers()):
-            member = described_type(type_id.get_member_type(k))
-            out.append((type_id.get_member_name(k), type_id.get_member_offset(k), member))
-    elif isinstance(type_id, h5t.TypeEnumID):
-        out.append(described_type(type_id.get_super()))
-        out += [(type_id.get_member_name(k), type_id.get_member_value(k)) for k in range(type_id.get_nmembers())]
-    elif isinstance(type_id, h5t.TypeArrayID):
-        out += [type_id.get_array_dims(), described_type(type_id.get_super())]
-    elif isinstance(type_id, h5t.TypeVlenID):
-        out.append(described_type(type_id.get_super()))
-    elif isinstance(type_id, h5t.TypeStringID):
-        out += [type_id.is_variable_str(), type_id.get_cset(), type_id.get_strpad()]
-    elif isinstance(type_id, h5t.TypeOpaqueID):
-        out.append(type_id.get_tag())
-    elif isinstance(type_id, h5t.TypeReferenceID):
-        out += [type_id.equal(kind) for kind in (h5t.STD_REF_OBJ, h5t.STD_REF_DSETREG)]
-    elif isinstance(type_id, h5t.TypeAtomicID):
-        out += [type_id.get_order(), type_id.get_precision(), type_id.get_offset(), type_id.get_pad()]
-        if isinstance(type_id, h5t.TypeIntegerID):
-            out.append(type_id.get_sign())
-        if isinstance(type_id, h5t.TypeFloatID):
-            out += [type_id.get_fields(), type_id.get_ebias(), type_id.get_norm(), type_id.get_inpad()]
-    return tuple(out)
 
 
 def type_words(type_id: h5t.TypeID) -> str:
@@ -107,6 +76,10 @@ class ObjectNames:
                 paths.setdefault(address, set()).add(below)
         return paths
 
+    def of_type(self, type_id: h5t.TypeID) -> set[str]:
+        """The names of a committed datatype; none of another, and of one that has lost its name."""
+        return self._paths.get(header_address(type_id), set()) if type_id.committed() else set()
+
     def target(self, reference: Any) -> tuple[set[str], Any]:
         """What a reference leads to: the names of the object, and the points selected there."""
         if not reference:
@@ -146,11 +119,10 @@ def value_difference(left: Any, right: Any, names: tuple[ObjectNames, ObjectName
         if left.dtype.hasobject:
             pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
             return next((d for a, b in pairs if (d := value_difference(a, b, names)) is not None), None)
-        if left.dtype.kind in "fc" and left.dtype.itemsize not in (2, 4, 8):  # padding of long doubles is noise
-            return None if np.array_equal(left, right, equal_nan=True) else (left, right)
-        if left.tobytes() == right.tobytes():
+        raw = [number_bytes(v) if v.dtype.kind in "fc" else v.tobytes() for v in (left, right)]
+        if raw[0] == raw[1]:
             return None
-        rows = [np.ascontiguousarray(v).reshape(-1).view(np.uint8).reshape(left.size, -1) for v in (left, right)]
+        rows = [np.frombuffer(v, np.uint8).reshape(left.size, -1) for v in raw]
         first = int(np.flatnonzero((rows[0] != rows[1]).any(axis=1))[0])
         return left.reshape(-1)[first], right.reshape(-1)[first]
     if isinstance(left, (np.void, np.generic)) and isinstance(right, (np.void, np.generic)):

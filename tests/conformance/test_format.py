@@ -365,8 +365,7 @@ def _(written: Written) -> None:
     lb.index(path).save(path.with_suffix(".json"))
     annotations = json.loads(path.with_suffix(".json").read_text())["hdf5"]["annotations"]
     assert np.frombuffer(base64.b64decode(annotations["/x"]["fill_value"]), "g")[0] == fill
-    with lb.open(path.with_suffix(".json"), prefer="annotations") as file:
-        assert not file.attrs.get_id("a").get_type().committed()
+    assert annotations["/"]["attributes"]["a"]["committed_type"] == "/t"
 
 
 @of("5.8")
@@ -379,6 +378,22 @@ def _(written: Written) -> None:
         assert "tree" not in file._file_object.properties, "rearranged only"
     with lb.open(written.changed(lambda raw: raw["refs"]["group/.zattrs"].update(depth=4))) as file:
         assert file["group"].attrs["depth"] == 4
+
+
+@of("5.9")
+def _(written: Written) -> None:
+    """Everywhere, and that damage is refused: test_exact_annotations.py."""
+    path = written.folder / "nan.h5"
+    (value,) = re.findall(r"the value\s`(.*?)`\sin\s`.zattrs`", TEXTS["5.9"])
+    (annotation,) = re.findall(r'`({"dtype".*?}})`', TEXTS["5.9"], re.DOTALL)
+    with h5py.File(path, "w") as file:
+        file.attrs["x"] = np.array([1, -np.nan])
+    lb.index(path).save(path.with_suffix(".json"))
+    document = json.loads(path.with_suffix(".json").read_text())
+    assert document["refs"][".zattrs"]["x"] == json.loads(value)
+    assert document["hdf5"]["annotations"]["/"]["attributes"]["x"] == json.loads(annotation)
+    with lb.open(path.with_suffix(".json"), prefer="annotations") as rebuilt:
+        assert np.signbit(rebuilt.attrs["x"]).tolist() == [False, True]
 
 
 # -- 6. What could not be expressed -----------------------------------------------------------------------------------
