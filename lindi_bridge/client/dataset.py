@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import h5py
@@ -58,7 +58,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         reading = self._reading
         plan, near, unfiltered, _ = reading
         if plan.leaves_file:
-            return self._read_elsewhere(plan, args, new_dtype)
+            return self._read_elsewhere(plan, args, new_dtype, lambda copy, args: copy.__getitem__(args, new_dtype))
         reading.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
             values = unfiltered.read(args, self._file_object)
@@ -73,11 +73,13 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
                 return out
         return self._read(args, new_dtype)
 
-    def _read_elsewhere(self, plan: ReadPlan, args: Any, new_dtype: Any) -> Any:
+    def _read_elsewhere(
+        self, plan: ReadPlan, args: Any, new_dtype: Any, read: Callable[[h5py.Dataset, Any], Any]
+    ) -> Any:
         if plan.linked:
-            target = linked_dataset(self, self._file_object, our_class(h5py.File))
-            return target[args] if new_dtype is None else target.astype(new_dtype)[args]
-        return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
+            return read(linked_dataset(self, self._file_object, our_class(h5py.File)), args)
+        dtype = self.dtype if new_dtype is None else np.dtype(new_dtype)
+        return read_from_companions(self, args, dtype, read, self._companion_file, self._companion_bytes)
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
         if new_dtype is None:
@@ -102,12 +104,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         plan, unfiltered = reading.plan, reading.unfiltered
         selection = () if source_sel is None else source_sel
         if plan.leaves_file:
-            # Converted by libhdf5, as h5py would have it, and not by numpy.
-            values = self._read_elsewhere(plan, selection, None if dest.dtype == self.dtype else dest.dtype)
-            try:
-                dest[() if dest_sel is None else dest_sel] = values
-            except ValueError as problem:
-                raise TypeError(f"{self.name}: the array that it is to be read into has another shape") from problem
+            self._read_elsewhere(plan, selection, dest.dtype, lambda copy, args: copy.read_direct(dest, args, dest_sel))
             return
         reading.follow(selection, self, self._file_object)
         if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
