@@ -16,7 +16,7 @@ from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.readahead import Stream, stream_of
-from lindi_bridge.client.slabs import LARGE, read_in_slabs
+from lindi_bridge.client.slabs import LARGE, ReadInto, read_in_slabs
 from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
     Wrapped,
@@ -48,6 +48,11 @@ class _Reading(NamedTuple):
         if not file.is_local:
             self.stream.follow(args, dataset, file)
 
+    def past_libhdf5(self, file: HDF5File) -> ReadInto | None:
+        """What reads a selection into an array past libhdf5, if anything does."""
+        unfiltered = self.unfiltered
+        return None if unfiltered is None else lambda out, args: unfiltered.read_direct(out, args, file)
+
 
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     """A dataset; see :class:`h5py.Dataset`. Reads fetch what they need in one wave."""
@@ -68,7 +73,15 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return self._read(args, new_dtype)
         whole = self._fetch(plan, args)
         if whole is not None:
-            out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
+            out = read_in_slabs(
+                self,
+                plan,
+                self._file_object,
+                args,
+                nbytes=whole,
+                new_dtype=new_dtype,
+                past_libhdf5=reading.past_libhdf5(self._file_object),
+            )
             if out is not None:
                 return out
         return self._read(args, new_dtype)
@@ -114,7 +127,16 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             whole is not None
             and dest_sel is None
             and isinstance(dest, np.ndarray)
-            and read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None
+            and read_in_slabs(
+                self,
+                plan,
+                self._file_object,
+                selection,
+                nbytes=whole,
+                out=dest,
+                past_libhdf5=reading.past_libhdf5(self._file_object),
+            )
+            is not None
         ):
             return
         super().read_direct(dest, source_sel, dest_sel)
