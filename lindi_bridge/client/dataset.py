@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import h5py
@@ -16,7 +16,7 @@ from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.readahead import Stream, stream_of
-from lindi_bridge.client.slabs import LARGE, read_in_slabs
+from lindi_bridge.client.slabs import LARGE, ReadInto, read_in_slabs
 from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
     Wrapped,
@@ -48,6 +48,11 @@ class _Reading(NamedTuple):
         if not file.is_local:
             self.stream.follow(args, dataset, file)
 
+    def past_libhdf5(self, file: HDF5File) -> ReadInto | None:
+        """What reads a selection into an array past libhdf5, if anything does."""
+        unfiltered = self.unfiltered
+        return None if unfiltered is None else lambda out, args: unfiltered.read_direct(out, args, file)
+
 
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
     """A dataset; see :class:`h5py.Dataset`. Reads fetch what they need in one wave."""
@@ -58,7 +63,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         reading = self._reading
         plan, near, unfiltered, _ = reading
         if plan.leaves_file:
-            return self._read_elsewhere(plan, args, new_dtype)
+            return self._read_elsewhere(plan, args, new_dtype, lambda copy, args: copy.__getitem__(args, new_dtype))
         reading.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
             values = unfiltered.read(args, self._file_object)
@@ -68,16 +73,26 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             return self._read(args, new_dtype)
         whole = self._fetch(plan, args)
         if whole is not None:
-            out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
+            out = read_in_slabs(
+                self,
+                plan,
+                self._file_object,
+                args,
+                nbytes=whole,
+                new_dtype=new_dtype,
+                past_libhdf5=reading.past_libhdf5(self._file_object),
+            )
             if out is not None:
                 return out
         return self._read(args, new_dtype)
 
-    def _read_elsewhere(self, plan: ReadPlan, args: Any, new_dtype: Any) -> Any:
+    def _read_elsewhere(
+        self, plan: ReadPlan, args: Any, new_dtype: Any, read: Callable[[h5py.Dataset, Any], Any]
+    ) -> Any:
         if plan.linked:
-            target = linked_dataset(self, self._file_object, our_class(h5py.File))
-            return target[args] if new_dtype is None else target.astype(new_dtype)[args]
-        return read_from_companions(self, args, new_dtype, self._companion_file, self._companion_bytes)
+            return read(linked_dataset(self, self._file_object, our_class(h5py.File)), args)
+        dtype = self.dtype if new_dtype is None else np.dtype(new_dtype)
+        return read_from_companions(self, args, dtype, read, self._companion_file, self._companion_bytes)
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
         if new_dtype is None:
@@ -105,12 +120,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             linked_dataset(self, self._file_object, our_class(h5py.File)).read_direct(dest, source_sel, dest_sel)
             return
         if plan.leaves_file:
-            # Converted by libhdf5, as h5py would have it, and not by numpy.
-            values = self._read_elsewhere(plan, selection, None if dest.dtype == self.dtype else dest.dtype)
-            try:
-                dest[() if dest_sel is None else dest_sel] = values
-            except ValueError as problem:
-                raise TypeError(f"{self.name}: the array that it is to be read into has another shape") from problem
+            self._read_elsewhere(plan, selection, dest.dtype, lambda copy, args: copy.read_direct(dest, args, dest_sel))
             return
         reading.follow(selection, self, self._file_object)
         if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
@@ -120,7 +130,16 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             whole is not None
             and dest_sel is None
             and isinstance(dest, np.ndarray)
-            and read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None
+            and read_in_slabs(
+                self,
+                plan,
+                self._file_object,
+                selection,
+                nbytes=whole,
+                out=dest,
+                past_libhdf5=reading.past_libhdf5(self._file_object),
+            )
+            is not None
         ):
             return
         super().read_direct(dest, source_sel, dest_sel)

@@ -8,10 +8,9 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5f, h5r, h5s, h5t
-from h5py._hl.selections import guess_shape
+from h5py._hl.selections import select
 
 from lindi_bridge.client.companions import MissingCompanionError
-from lindi_bridge.client.selection import select_axes
 from lindi_bridge.errors import LeavesFileError
 from lindi_bridge.hdf5.heaps import stored_layout
 from lindi_bridge.ranges import ByteRange, RangeReader
@@ -24,11 +23,12 @@ _MOST_BYTES = 1 << 30
 def read_from_companions(
     dataset: h5py.Dataset,
     args: Any,
-    new_dtype: Any,
+    dtype: np.dtype[Any],
+    read: Callable[[h5py.Dataset, Any], Any],
     open_file: Callable[[str], Any],
     open_bytes: Callable[[str], RangeReader],
 ) -> Any:
-    """``dataset[args]`` of a dataset whose values lie in other files.
+    """Read a selection of a dataset whose values lie in other files.
 
     The box around the selection is put together in a dataset in memory, from which h5py then reads the selection.
 
@@ -36,37 +36,46 @@ def read_from_companions(
     ----------
     dataset : h5py.Dataset
         The virtual dataset, or the one with external storage.
-    args, new_dtype
-        As for ``Dataset.__getitem__``.
+    args : object
+        The selection.
+    dtype : numpy.dtype
+        What the values are converted to in the end. libhdf5 converts those of a virtual dataset only once, from the
+        type of their source.
+    read : callable
+        Is given the dataset in memory and the selection of it; its result is returned.
     open_file : callable
         Opens a companion HDF5 file by the name that the dataset has for it; ``"."`` is the file itself.
     open_bytes : callable
         Opens a companion raw file as a reader.
     """
-    shape = dataset.shape
     region = _region(dataset, args)
-    axes = select_axes(args, shape) if shape and region is None else [] if not shape else None
-    box = [range(a.first, a.last + 1) for a in axes] if axes is not None else [range(n) for n in shape]
+    box = _box(dataset, args) if region is None else _bounds(region)
     nbytes = int(np.prod([len(r) for r in box], dtype=np.float64)) * dataset.dtype.itemsize
     if nbytes > _MOST_BYTES:
         raise LeavesFileError(
             f"{dataset.name}: the selection covers {nbytes} bytes in other files; read at most {_MOST_BYTES} at once"
         )
-    read = _read_virtual if dataset.is_virtual else _read_external_storage
-    values = None if 0 in shape else read(dataset, box, open_file, open_bytes)
+
+    def read_copy(copy: h5py.Dataset) -> Any:
+        return read(copy, args if region is None else h5r.create(copy.id, b".", h5r.DATASET_REGION, region))
+
     with h5py.File("values from companion files", "w", driver="core", backing_store=False) as memory:
-        copy = memory.create_dataset(
-            "values",
-            shape=shape,
-            dtype=dataset.dtype,
-            chunks=tuple(max(1, len(r)) for r in box) if shape and 0 not in shape else None,
-            fillvalue=None if dataset.dtype.kind == "O" else dataset.fillvalue,
-        )
-        if values is not None:
-            copy[tuple(slice(r.start, r.stop) for r in box)] = values
-        if region is not None:
-            return _read_region(copy, region, new_dtype)
-        return copy[args] if new_dtype is None else copy.astype(new_dtype)[args]
+        chunks = tuple(max(1, len(r)) for r in box) if box and 0 not in dataset.shape else None
+        fill = None if dataset.dtype.kind == "O" else dataset.fillvalue
+        blank = memory.create_dataset("fill values", dataset.shape, dataset.dtype, chunks=chunks, fillvalue=fill)
+        is_converted = dataset.is_virtual and dtype != dataset.dtype
+        if is_converted or not all(box):
+            nothing = read_copy(blank)  # what the type cannot be converted to, h5py says
+            if not all(box):
+                return nothing
+        copy = memory.create_dataset("values", dataset.shape, dtype if is_converted else dataset.dtype, chunks=chunks)
+        place = tuple(slice(r.start, r.stop) for r in box)
+        if dataset.is_virtual:
+            fill_values = blank.astype(dtype)[place] if is_converted else None
+            copy[place] = _read_virtual(dataset, box, dtype if is_converted else dataset.dtype, fill_values, open_file)
+        else:
+            copy[place] = _read_external_storage(dataset, box, open_bytes)
+        return read_copy(copy)
 
 
 def _region(dataset: h5py.Dataset, args: Any) -> h5s.SpaceID | None:
@@ -79,24 +88,41 @@ def _region(dataset: h5py.Dataset, args: Any) -> h5s.SpaceID | None:
     return h5r.get_region(item, dataset.id)
 
 
-def _read_region(copy: h5py.Dataset, region: h5s.SpaceID, new_dtype: Any) -> Any:
-    dtype = copy.dtype if new_dtype is None else np.dtype(new_dtype)
-    shape = guess_shape(region)
-    if shape is None:
-        return h5py.Empty(dtype)
-    out = np.zeros(shape, dtype)
-    if out.size:
-        copy.id.read(h5s.create_simple(shape), region, out, h5t.py_create(dtype))
-    return out
+def _box(dataset: h5py.Dataset, args: Any) -> list[range]:
+    """The indices along each axis around a selection. What is wrong with one, h5py says."""
+    if not dataset.shape:
+        return []
+    items = args if isinstance(args, tuple) else (args,)
+    if names := [item for item in items if isinstance(item, str)]:
+        try:
+            dataset.fields(names)
+        except ValueError:  # there are none; whoever reads is told
+            return [range(0)] * len(dataset.shape)
+        items = tuple(item for item in items if not isinstance(item, str))
+    if any(a is None for a in items):
+        raise TypeError("Indexing with None (or np.newaxis) is not supported")
+    return _bounds(select(dataset.shape, items, dataset).id)
+
+
+def _bounds(space: h5s.SpaceID) -> list[range]:
+    if not space.get_select_npoints():
+        return [range(0)] * space.get_simple_extent_ndims()
+    first, last = space.get_select_bounds()
+    ends = space.get_simple_extent_dims()  # a list of indices may go beyond; reading it is an error
+    return [range(start, min(stop + 1, end)) for start, stop, end in zip(first, last, ends, strict=True)]
 
 
 # -- virtual datasets ---------------------------------------------------------------------------------------------
 
 
 def _read_virtual(
-    dataset: h5py.Dataset, box: list[range], open_file: Callable[[str], Any], open_bytes: Any
+    dataset: h5py.Dataset,
+    box: list[range],
+    dtype: np.dtype[Any],
+    fill_values: np.ndarray[Any, Any] | None,
+    open_file: Callable[[str], Any],
 ) -> np.ndarray[Any, Any]:
-    out = np.full([len(r) for r in box], dataset.fillvalue, dataset.dtype)
+    out = np.full([len(r) for r in box], dataset.fillvalue, dtype) if fill_values is None else fill_values
     for source in dataset.virtual_sources():
         target = _axis_indices(source.vspace, dataset, dataset.shape)
         keep = [np.flatnonzero((t >= r.start) & (t < r.stop)) for t, r in zip(target, box, strict=True)]
@@ -119,9 +145,9 @@ def _read_virtual(
         if [len(target[a]) for a in wide_target] == [len(origin[a]) for a in wide_origin]:
             for to, of in zip(wide_target, wide_origin, strict=True):
                 origin[of] = origin[of][keep[to]]
-            out[place] = _read_indices(obj, origin, dataset.dtype).reshape([len(k) for k in keep])
+            out[place] = _read_indices(obj, origin, dtype).reshape([len(k) for k in keep])
         else:  # the two sides have other shapes, and only their order in memory agrees
-            values = _read_indices(obj, origin, dataset.dtype).reshape([len(t) for t in target])
+            values = _read_indices(obj, origin, dtype).reshape([len(t) for t in target])
             out[place] = values[np.ix_(*keep)]
     return out
 
@@ -173,7 +199,7 @@ def _axis_indices(space: h5s.SpaceID, dataset: h5py.Dataset, shape: tuple[int, .
 
 
 def _read_external_storage(
-    dataset: h5py.Dataset, box: list[range], open_file: Any, open_bytes: Callable[[str], RangeReader]
+    dataset: h5py.Dataset, box: list[range], open_bytes: Callable[[str], RangeReader]
 ) -> np.ndarray[Any, Any]:
     type_id, dtype, shape = dataset.id.get_type(), dataset.dtype, dataset.shape
     if stored_layout(type_id)[1] or type_id != h5t.py_create(dtype, logical=True):

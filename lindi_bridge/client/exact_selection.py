@@ -99,7 +99,8 @@ def _slice(item: slice, length: int) -> range | None:
         start, stop, step = item.indices(length)
     except (TypeError, ValueError):
         return None
-    return range(start, stop, step) if step > 0 else None
+    # Of longer steps h5py decides how long they may be.
+    return range(start, stop, step) if 0 < step <= length else None
 
 
 def _list(item: Any, length: int) -> Axis | None:

@@ -137,15 +137,21 @@ def _select_axis(item: Any, length: int) -> AxisSelection | None:
             start, stop, step = item.indices(length)
         except (TypeError, ValueError):
             return None
-        return AxisSelection(range(start, stop, step)) if step > 0 else None
+        return AxisSelection(range(start, stop, min(step, max(length, 1)))) if step > 0 else None
     if isinstance(item, (int, np.integer)) and not isinstance(item, (bool, np.bool_)):
         index = int(item) + length if item < 0 else int(item)
         return AxisSelection(range(index, index + 1)) if 0 <= index < length else None
     if isinstance(item, h5py.MultiBlockSlice):
-        start, stride, count, block = item.indices(length)
+        try:
+            start, stride, count, block = item.indices(length)
+        except ValueError:
+            return None
         return AxisSelection((start + np.arange(count)[:, None] * stride + np.arange(block)).reshape(-1))
     if isinstance(item, (list, tuple, range, np.ndarray)):
-        array = np.asarray(item)
+        try:
+            array = np.asarray(item)
+        except ValueError:  # lists of different lengths
+            return None
         if array.ndim == 0:
             return _select_axis(array[()], length)
         if array.ndim != 1:

@@ -8,22 +8,25 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.selection import AxisSelection, select_axes
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import ByteRange
 
-__all__ = ["LARGE", "Ahead", "read_in_slabs"]
+__all__ = ["LARGE", "Ahead", "ReadInto", "read_in_slabs"]
 
 LARGE = 16 * 1024 * 1024
 """Stored bytes of a selection beyond which it gains to decode the first slabs while others are on their way."""
 _SLAB = 8 * 1024 * 1024
+
+ReadInto = Callable[[npt.NDArray[Any], Any], bool]
 
 _PATIENCE = 3
 """Seconds that a read may take without a progress bar (on the standard error)."""
@@ -38,6 +41,7 @@ def read_in_slabs(
     nbytes: int,
     new_dtype: Any = None,
     out: Any = None,
+    past_libhdf5: ReadInto | None = None,
 ) -> Any:
     """``dataset[args]`` in pieces along one axis, or None where the selection cannot be cut.
 
@@ -55,16 +59,27 @@ def read_in_slabs(
         Stored bytes that the whole selection touches.
     out : ndarray, optional
         Where to put the values, of the shape of the selection; a new array if not given.
+    past_libhdf5 : callable, optional
+        Reads a selection into an array of its shape, or says (False) that h5py has to do it. Where little is taken of
+        each run of bytes, libhdf5 takes a hundred times as long.
     """
     fits = nbytes <= file.cache_bytes // 2
-    out = _read(dataset, plan, file, args, nbytes, fits, new_dtype, out)
+    out = _read(dataset, plan, file, args, nbytes, fits, new_dtype, out, past_libhdf5)
     if out is None and fits:
         file.ensure(plan.ranges(args))
     return out
 
 
 def _read(
-    dataset: h5py.Dataset, plan: ReadPlan, file: HDF5File, args: Any, nbytes: int, fits: bool, new_dtype: Any, out: Any
+    dataset: h5py.Dataset,
+    plan: ReadPlan,
+    file: HDF5File,
+    args: Any,
+    nbytes: int,
+    fits: bool,
+    new_dtype: Any,
+    out: Any,
+    past_libhdf5: ReadInto | None,
 ) -> Any:
     items = _spelled_out(args, len(plan.shape))
     axes = select_axes(args, plan.shape)
@@ -102,7 +117,9 @@ def _read(
             if number:
                 ahead.wait()
             where = (slice(None),) * place + (slice(first, last),)
-            if is_given:  # libhdf5 converts to its type, and leaves out what was never written
+            if out is not None and past_libhdf5 is not None and _read_past(past_libhdf5, out, where, selection):
+                pass
+            elif is_given:  # libhdf5 converts to its type, and leaves out what was never written
                 plain.read_direct(out, source_sel=selection, dest_sel=where)
             elif direct and out[where].flags.c_contiguous:
                 plain.read_direct(out[where], source_sel=selection)
@@ -114,6 +131,19 @@ def _read(
                 out[where] = part
             progress.reach(nbytes * last // len(axes[axis]))
     return out
+
+
+def _read_past(read_into: ReadInto, out: npt.NDArray[Any], where: tuple[slice, ...], selection: Any) -> bool:
+    """Read a slab past libhdf5; False if it cannot be, or if the array is none that h5py would take."""
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        return False
+    part = out[where]
+    whole = part if part.flags.c_contiguous else np.empty_like(part, order="C")
+    if not read_into(whole, selection):
+        return False
+    if whole is not part:
+        part[...] = whole
+    return True
 
 
 class Ahead:

@@ -87,7 +87,8 @@ class Runs:
         window : int, optional
             Bytes to fetch ahead at a time, where not everything was fetched before.
         """
-        out = np.empty(int(self._lengths.sum()), self._dataset.dtype)
+        # As h5py's: libhdf5 leaves an array as it is where a dataset has neither chunks nor fill values.
+        out = np.zeros(int(self._lengths.sum()), self._dataset.dtype)
         plain = h5py.Dataset(self._dataset.id, readonly=True)
         place = fetched = 0
         for number, (low, high, first, stop) in enumerate(self.pieces):
@@ -101,7 +102,7 @@ class Runs:
             if count == high - low:
                 source.read_direct(part, np.s_[low:high])
             else:
-                whole = np.empty(high - low, out.dtype)
+                whole = np.zeros(high - low, out.dtype)
                 source.read_direct(whole, np.s_[low:high])
                 part[:] = whole[expand(self._starts[first:stop] - low, lengths)]
             place += count

@@ -32,6 +32,7 @@ COMPANION: dict[str, dict[str, Any]] = {
     "table": {"data": np.arange(24).reshape(4, 6) + 1000},
     "packed": {"data": np.arange(24).reshape(4, 6) + 5000, "chunks": (2, 4), "compression": "gzip"},
     "short": {"data": np.arange(5)},
+    "fraction": {"data": np.arange(N) + 0.75},
 }
 
 
@@ -66,6 +67,7 @@ LAYOUTS: dict[str, h5py.VirtualLayout] = {
     "own file by dot": _layout((N,), "i4", (np.s_[0:6], _source("local", ".", 6))),
     "own file by name": _layout((N,), "i4", (np.s_[0:6], _source("local", "main.h5", 6))),
     "both files": _layout((N,), "i4", (np.s_[:6], _source("local", ".", 6)), (np.s_[6:], _source("x")[6:])),
+    "truncating": _layout((2 * N,), "i4", (np.s_[3 : 3 + N], _source("fraction", dtype="f8"))),
     "overlapping": _layout((N,), "i4", (np.s_[:], _source("x")), (np.s_[2:4], _source("local", ".", 6)[0:2])),
 }
 BROKEN: dict[str, h5py.VirtualLayout] = {
@@ -115,9 +117,15 @@ def files(tmp_path_factory) -> tuple[Path, Path]:
     return folder / "main.h5", write_document(folder / "main.h5")
 
 
-def _read_direct(dataset: h5py.Dataset) -> np.ndarray:
-    array = np.zeros(dataset.shape, dataset.dtype)
+def _read_direct(dataset: h5py.Dataset, dtype: Any = None, order: str = "C") -> np.ndarray:
+    array = np.zeros(dataset.shape, dataset.dtype if dtype is None else dtype, order)
     dataset.read_direct(array)
+    return array
+
+
+def _read_some(dataset: h5py.Dataset) -> np.ndarray:
+    array = np.full((dataset.shape[0] + 2, *dataset.shape[1:]), 9, dataset.dtype)
+    dataset.read_direct(array, np.s_[1:4], np.s_[2:5])
     return array
 
 
@@ -128,7 +136,15 @@ def _readings(dataset: h5py.Dataset) -> dict[str, Any]:
         for text, way in SELECTIONS.items()
         if not (text == "mask" and dataset.shape[0] != len(way))
     }
-    ways |= {"asarray": np.asarray, "read_direct": _read_direct, "iteration": list}
+    ways |= {"asarray": np.asarray, "read_direct": _read_direct, "iteration": list, "read_direct, some": _read_some}
+    for dtype in ("f8", ">i2", "S3", "U3", "i1", [("a", "f8")]):
+        ways[f"astype {dtype}"] = lambda thing, dtype=dtype: thing.astype(dtype)[1:]
+        ways[f"read_direct {dtype}"] = lambda thing, dtype=dtype: _read_direct(thing, dtype)
+    ways["in Fortran's order"] = lambda thing: _read_direct(thing, order="F")
+    ways["as f8"] = lambda thing: np.asarray(thing, "f8")
+    ways["out of range"] = lambda thing: thing[len(thing)]
+    ways["list out of range"] = lambda thing: thing[[0, len(thing)]]
+    ways["read_direct, field"] = lambda thing: thing.read_direct(np.zeros(thing.shape, thing.dtype), "field")
     if h5py.check_string_dtype(dataset.dtype):
         ways["asstr"] = lambda thing: thing.asstr()[2:4]
     return {text: attempt(way, dataset) for text, way in ways.items()}
@@ -153,12 +169,33 @@ def test_a_mapping_without_its_source_is_a_named_error(name, files):
     with h5py.File(files[0]) as expected, lb.open(str(files[1])) as actual:
         wanted, found = _readings(expected[f"v {name}"]), _readings(actual[f"v {name}"])
     for way, value in wanted.items():
-        if isinstance(found[way], Raised):
+        if isinstance(value, Raised):
+            assert isinstance(found[way], Raised), way
+            assert isinstance(found[way].error, (type(value.error), lb.LeavesFileError)), (way, found[way])
+        elif isinstance(found[way], Raised):
             assert isinstance(found[way].error, lb.LeavesFileError), (way, found[way])
             assert f"/v {name}" in str(found[way].error)
             assert "other.h5" in str(found[way].error)
         else:
             assert repr(found[way]) == repr(value), way
+
+
+@pytest.mark.parametrize("selection", [np.s_[0:0], np.s_[5:2], 1 << 50, np.s_[:, 2], [3, 1], None, "field"], ids=str)
+def test_what_selects_nothing_needs_no_source(selection, tmp_path):
+    """Neither for a selection without values nor for a wrong one all of a large dataset is read."""
+    path = tmp_path / "main.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        source = h5py.VirtualSource("gone.h5", "x", (1 << 40,), dtype="i4")
+        file.create_virtual_dataset("v", _layout((1 << 40,), "i4", (np.s_[:], source)))
+        file.create_dataset("e", (1 << 28,), "i4", external=[("gone.bin", 0, 1 << 30)])
+    with h5py.File(path) as expected, lb.open(path) as actual:
+        for name in "ve":
+            wanted, found = (attempt(lambda dataset: dataset[selection], file[name]) for file in (expected, actual))
+            if isinstance(wanted, Raised):
+                assert isinstance(found, Raised)
+                assert isinstance(found.error, type(wanted.error)), found
+            else:
+                assert value_difference(wanted, found, expected, actual) is None
 
 
 QUESTIONS: dict[str, Callable[[h5py.File], Any]] = {

@@ -318,6 +318,27 @@ def test_rows_are_as_they_are_stored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.indptr, [0, 3, 5, 8])
 
 
+@pytest.mark.parametrize("rows", [slice(None), [3, 900, 5]], ids=str)
+def test_values_that_were_never_written(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are zeros, as h5py has them, and not what was in memory before."""
+    path, count = tmp_path / "a.h5", 100_000
+    with h5py.File(path, "w") as file:
+        group = file.create_group("X")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": (1000, 100)})
+        group["indptr"] = np.arange(0, count + 1, 100)
+        group["indices"] = np.tile(np.arange(100), 1000)
+        create = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        create.set_chunk((5000,))
+        create.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        h5py.h5d.create(group.id, b"data", h5py.h5t.NATIVE_DOUBLE, h5py.h5s.create_simple((count,)), create)
+    monkeypatch.setattr(np, "empty", lambda shape, dtype=float, *_, **__: np.full(shape, 7, dtype))
+    with lb.open(path) as file:
+        found = lb.sparse_rows(file["X"], rows)
+        assert np.array_equal(found.data, file["X/data"][: found.nnz])
+        assert found.nnz
+        assert not found.data.any()
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)], ids=str)
 def test_axes_of_no_length(shape: tuple[int, int], tmp_path: Path) -> None:
     stored = scipy.sparse.csr_matrix(shape, dtype="f4")

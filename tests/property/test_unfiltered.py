@@ -17,6 +17,7 @@ from lindi_bridge.client.exact_selection import exact_selection
 from lindi_bridge.client.plan import read_plan
 from lindi_bridge.client.selection import AxisSelection
 from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.indexer import embed
 from lindi_bridge.ranges import ByteRange
 
@@ -202,6 +203,74 @@ def test_plain_types_need_no_libhdf5(tmp_path, monkeypatch, dtype, layout):
         assert selections
         for args in selections:
             assert_same(dataset[args], oracle["x"][args])
+
+
+@pytest.mark.usefixtures("nothing_embedded")
+@pytest.mark.parametrize("shape", [(2000, 2000), (4, 1_000_000), (2000, 1, 2000)], ids=str)
+@pytest.mark.parametrize("selection", [np.s_[..., ::2], np.s_[..., 3], np.s_[::2, ..., 5:-5:3], np.s_[1:, ..., :-1]])
+def test_slabs_of_large_selections_need_no_libhdf5(tmp_path, monkeypatch, shape, selection):
+    """It would ask for the bytes between two strides one by one."""
+    path, document = tmp_path / "a.h5", tmp_path / "a.lindi.json"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(math.prod(shape), dtype="f4").reshape(shape)
+    lb.index(path).save(document)
+    reads = []
+    readinto = HDF5File.readinto
+    monkeypatch.setattr(HDF5File, "readinto", lambda self, buffer: reads.append(len(buffer)) or readinto(self, buffer))
+    with h5py.File(path) as expected, lb.open(document, cache_bytes=1 << 22) as actual:
+        wanted, dataset = expected["x"][selection], actual["x"]
+        out = np.zeros_like(wanted)
+        assert dataset.nbytes > 2 * dataset._file_object.cache_bytes
+        reads.clear()
+        found = dataset[selection]
+        dataset.read_direct(out, selection)
+        assert len(reads) < 10
+        assert found.dtype == wanted.dtype
+        assert np.array_equal(found, wanted)
+        assert np.array_equal(out, wanted)
+        for refused in (np.zeros(wanted.shape, "f4", "F"), np.zeros((2, *wanted.shape), "f4")[..., 0], out[:1]):
+            if not refused.flags.c_contiguous or refused.shape != wanted.shape:
+                error = attempt(lambda _, out=refused: expected["x"].read_direct(out, selection), None)
+                assert isinstance(error, Raised)
+                with pytest.raises(type(error.error)):
+                    dataset.read_direct(refused, selection)
+        out.flags.writeable = False
+        with pytest.raises(TypeError):
+            dataset.read_direct(out, selection)
+        assert np.array_equal(dataset.astype("f8")[-2:], expected["x"].astype("f8")[-2:])
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "raw"])
+@pytest.mark.parametrize("step", [9, 10, 11, 2**31, 2**62, 2**63, 2**70], ids=str)
+def test_steps_beyond_the_end(tmp_path, layout, step):
+    path = tmp_path / "a.h5"
+    write(path, (10, 10), np.dtype("i4"), layout, None, (4, 5), 3)
+    with h5py.File(path) as expected, lb.open(path) as actual:
+        for selection in (np.s_[::step], np.s_[3::step], np.s_[2:5, ::step], np.s_[::step, [1, 2]], np.s_[20::step]):
+            wanted, found = (attempt(lambda dataset, at=selection: dataset[at], f["x"]) for f in (expected, actual))
+            if isinstance(wanted, Raised):
+                assert isinstance(found, Raised)
+                assert isinstance(found.error, type(wanted.error)), found
+            else:
+                assert np.array_equal(wanted, found)
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [[[1], [1, 2]], [2**70], h5py.MultiBlockSlice(start=9, stride=4, block=2), h5py.MultiBlockSlice(start=2, count=90)],
+    ids=str,
+)
+def test_what_is_no_selection_is_h5pys_error(tmp_path, selection):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(10)
+    with h5py.File(path) as expected, lb.open(path) as actual:
+        ways = [lambda dataset: dataset[selection], lambda dataset: dataset.astype("U5")[selection]]
+        for way in ways:
+            wanted, found = attempt(way, expected["x"]), attempt(way, actual["x"])
+            assert isinstance(wanted, Raised)
+            assert isinstance(found, Raised)
+            assert isinstance(found.error, type(wanted.error)), (wanted, found)
 
 
 @pytest.mark.parametrize("dtype", OTHERS, ids=str)
