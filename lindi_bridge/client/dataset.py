@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import h5py
@@ -14,10 +15,12 @@ from lindi_bridge.client.elsewhere import read_from_companions
 from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
+from lindi_bridge.client.pairing import Pair, pair_of
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.readahead import Stream, stream_of
+from lindi_bridge.client.selection import box_of
 from lindi_bridge.client.slabs import LARGE, read_in_slabs
-from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
+from lindi_bridge.client.unfiltered import Beside, UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
     Wrapped,
     open_companion_file,
@@ -28,7 +31,7 @@ from lindi_bridge.client.wrapping import (
 )
 from lindi_bridge.errors import LeavesFileError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import RangeReader, h5py_lock_is_held, open_reader
+from lindi_bridge.ranges import ByteRange, RangeReader, h5py_lock_is_held, open_reader
 
 __all__ = ["Dataset"]
 
@@ -42,11 +45,30 @@ class _Reading(NamedTuple):
     near: NearChunks
     unfiltered: UnfilteredValues | None
     stream: Stream
+    pair: Pair | None
 
-    def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> None:
-        """Have fetched ahead what comes after a selection, unless it is read from this machine as it is."""
-        if self.unfiltered is None or not self.unfiltered.are_local(file):
-            self.stream.follow(args, dataset, file)
+    def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> Beside:
+        """Have fetched ahead what comes after a selection, unless it is read from this machine as it is.
+
+        Returns
+        -------
+        callable
+            Tells what is to be fetched along with the selection, if something of it has to be fetched.
+        """
+        if self.unfiltered is not None and self.unfiltered.are_local(file):
+            return _nothing
+        box = box_of(args, self.plan.shape)
+        if not box or args == ():  # () asks for all at once
+            return _nothing
+        self.stream.follow(box, dataset, file)
+        if self.pair is None:
+            return _nothing
+        self.pair.note(self.plan, box, dataset, file)
+        return partial(self.pair.beside, self.plan, box, file)
+
+
+def _nothing() -> list[ByteRange]:
+    return []
 
 
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
@@ -56,17 +78,17 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         if not self:
             return self._read(args, new_dtype)  # closed: h5py says so
         reading = self._reading
-        plan, near, unfiltered, _ = reading
+        plan, near, unfiltered = reading.plan, reading.near, reading.unfiltered
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype)
-        reading.follow(args, self, self._file_object)
+        beside = reading.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
-            values = unfiltered.read(args, self._file_object)
+            values = unfiltered.read(args, self._file_object, beside)
             if values is not None:
                 return values
         if near.are_held(args, self._file_object):
             return self._read(args, new_dtype)
-        whole = self._fetch(plan, args)
+        whole = self._fetch(plan, args, beside)
         if whole is not None:
             out = read_in_slabs(self, plan, self._file_object, args, nbytes=whole, new_dtype=new_dtype)
             if out is not None:
@@ -109,15 +131,16 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             except ValueError as problem:
                 raise TypeError(f"{self.name}: the array that it is to be read into has another shape") from problem
             return
-        reading.follow(selection, self, self._file_object)
-        if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
+        file = self._file_object
+        beside = reading.follow(selection, self, file)
+        if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, file, beside):
             return
-        whole = self._fetch(plan, selection)
+        whole = self._fetch(plan, selection, beside)
         if (
             whole is not None
             and dest_sel is None
             and isinstance(dest, np.ndarray)
-            and read_in_slabs(self, plan, self._file_object, selection, nbytes=whole, out=dest) is not None
+            and read_in_slabs(self, plan, file, selection, nbytes=whole, out=dest) is not None
         ):
             return
         super().read_direct(dest, source_sel, dest_sel)
@@ -145,11 +168,17 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             file = self._file_object
             plan = read_plan(self.id, file)
             # Kept at once and whole: other threads may read, and ctrl-C may come at any moment.
-            reading = _Reading(plan, NearChunks(plan), unfiltered_values(self.id, plan), stream_of(plan, file))
+            reading = _Reading(
+                plan,
+                NearChunks(plan),
+                unfiltered_values(self.id, plan),
+                stream_of(plan, file),
+                pair_of(self, plan, file),
+            )
             self.__dict__["_known_reading"] = reading
         return reading
 
-    def _fetch(self, plan: ReadPlan, args: Any) -> int | None:
+    def _fetch(self, plan: ReadPlan, args: Any, beside: Beside = _nothing) -> int | None:
         """Fetch ahead what a selection needs; where that is better done in slabs, only say how many bytes it is."""
         if h5py_lock_is_held():
             return None
@@ -157,7 +186,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         total = sum(r.length for r in ranges)
         if total > min(LARGE, self._file_object.cache_bytes // 2):
             return total
-        self._file_object.ensure(ranges)
+        self._file_object.ensure([*ranges, *beside()])
         return None
 
     def _companion_file(self, filename: str) -> Any:
