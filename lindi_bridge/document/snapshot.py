@@ -52,6 +52,7 @@ def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
             }
             for address, heap in snapshot.heaps.items()
         },
+        "sparse": [list(pair) for pair in snapshot.pairs],
         "metadata": {
             "nbytes": len(data),
             "ranges": [[start, len(piece)] for start, piece in snapshot.pieces],
@@ -98,7 +99,14 @@ def _parse(section: Mapping[str, Any]) -> Snapshot:
         departures=tuple(
             Departure(_text(d["path"]), _text(d["kind"]), tuple(map(_text, d["files"]))) for d in section["external"]
         ),
+        pairs=_pairs(section.get("sparse", [])),
     )
+
+
+def _pairs(pairs: Any) -> tuple[tuple[int, int], ...]:
+    if not isinstance(pairs, list):
+        raise DocumentError("the document's pairs of sparse arrays are not a list")
+    return tuple((_count(first), _count(second)) for first, second in pairs)
 
 
 def _pieces(metadata: Mapping[str, Any], size: int) -> tuple[tuple[int, bytes], ...]:

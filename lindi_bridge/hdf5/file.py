@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from lindi_bridge.errors import ReadOnlyError, SourceError
-from lindi_bridge.hdf5.demand import BLOCK, DemandWindows
+from lindi_bridge.hdf5.demand import BLOCK, Block, DemandBlocks
 from lindi_bridge.hdf5.exit import close_at_exit
 from lindi_bridge.hdf5.extents import ExtentCache, missing_ranges
+from lindi_bridge.hdf5.pairs import ChunkPairs
 from lindi_bridge.hdf5.requests import requests_for
 from lindi_bridge.hdf5.under_way import UnderWay, without
 from lindi_bridge.ranges import ByteRange, CachedReader, FileObjectReader, LocalReader, RangeReader, coalesce
@@ -62,6 +63,8 @@ class HDF5File(io.RawIOBase):
     verify : callable, optional
         Called once before the first bytes from the reader are used, with a function that reads ranges; raises
         if the source is not the file that it should be.
+    pairs : ChunkPairs, optional
+        Which chunks are read in turn; only with a :class:`~lindi_bridge.ranges.PairReader`.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class HDF5File(io.RawIOBase):
         size: int | None = None,
         cache_bytes: int = 256 * 1024 * 1024,
         verify: Verify | None = None,
+        pairs: ChunkPairs | None = None,
     ) -> None:
         super().__init__()
         close_at_exit()
@@ -96,7 +100,8 @@ class HDF5File(io.RawIOBase):
         self._ahead_lock = threading.Lock()
         self._under_way = UnderWay()
         _open_files.add(self)
-        self._windows = DemandWindows()
+        self._blocks = DemandBlocks((self._metadata, self._ahead, self._demand), self.size, cache_bytes // 32)
+        self._pairs = pairs
         self._recorder: list[tuple[int, int]] | None = None
         self._probed: Container[int] = ()
 
@@ -233,16 +238,26 @@ class HDF5File(io.RawIOBase):
         """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
         self._check_source(lambda ranges: [self.reader.read_locked(*r) for r in ranges])
         self.misses += 1
-        begin = start // BLOCK * BLOCK
-        length = self._windows.length(start, self._find)
-        end = min(self.size, max(-(-stop // BLOCK) * BLOCK, begin + length))
-        # Whatever lies in between is known already: the block is cut to the hole.
-        following = [n for c in (self._metadata, self._ahead, self._demand) if (n := c.next_start(start)) is not None]
-        end = min([end, *following])
-        self._windows.ended(end, length)
-        while begin < start and (found := self._find(begin)) is not None:
-            begin = min(start, begin + len(found))
-        self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])
+        block = self._blocks.around(start, stop)
+        self._blocks.windows.ended(block.stop, block.window)
+        if self._pairs is not None:
+            until = block.stop if block.window > BLOCK else start  # the end of the block if it is read on and on
+            other = self._pairs.beside(self, start, until, self._demand.is_unread)
+            beside = None if other is None else self._blocks.beside(other, block)
+            if beside is not None:
+                self._read_both(block, beside, self.reader, self._pairs)
+                return
+        self._demand.add([(block.begin, self.reader.read_locked(block.begin, block.length))])
+
+    def _read_both(self, block: Block, beside: Block, reader: Any, pairs: ChunkPairs) -> None:
+        data, [along] = reader.read_locked_beside(block.range, [beside.range])
+        self._demand.add([(block.begin, data)])
+        if along:
+            self._blocks.windows.ended(beside.stop, beside.window)
+            self._demand.add([(beside.begin, along)])
+            pairs.came(block.start, beside.start)
+        elif along is None:
+            pairs.failed()
 
     def _check_source(self, read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
         verify = self._verify

@@ -88,6 +88,9 @@ class Snapshot:
         By address of the dataset's object header.
     departures : tuple of Departure
         What leaves the file.
+    pairs : tuple of (int, int)
+        Addresses of the object headers of datasets that are read in turn and have the same chunks: ``data`` and
+        ``indices`` of each sparse matrix. A hint.
     """
 
     url: str
@@ -96,3 +99,4 @@ class Snapshot:
     fingerprint: Fingerprint
     heaps: Mapping[int, HeapMap] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
