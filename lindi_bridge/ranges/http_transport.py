@@ -105,8 +105,11 @@ class HttpTransport:
         """
         idle = self._idle_for(url)
         connections = list(idle)
-        if not connections or connections[-1].is_stale():
-            return None
+        try:
+            if not connections or connections[-1].is_stale():
+                return None
+        except (OSError, ValueError):
+            return None  # another thread has it, and closed it just now
         connection = None
         if len(connections) > 1:
             try:
