@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import h5py
@@ -14,10 +15,12 @@ from lindi_bridge.client.elsewhere import read_from_companions
 from lindi_bridge.client.linked import linked_dataset
 from lindi_bridge.client.mount import AccessOptions
 from lindi_bridge.client.near import NearChunks
+from lindi_bridge.client.pairing import Pair, pair_of
 from lindi_bridge.client.plan import ReadPlan, read_plan
 from lindi_bridge.client.readahead import Stream, stream_of
+from lindi_bridge.client.selection import box_of
 from lindi_bridge.client.slabs import LARGE, ReadInto, read_in_slabs
-from lindi_bridge.client.unfiltered import UnfilteredValues, unfiltered_values
+from lindi_bridge.client.unfiltered import Beside, UnfilteredValues, unfiltered_values
 from lindi_bridge.client.wrapping import (
     Wrapped,
     open_companion_file,
@@ -28,7 +31,7 @@ from lindi_bridge.client.wrapping import (
 )
 from lindi_bridge.errors import LeavesFileError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import RangeReader, h5py_lock_is_held, open_reader
+from lindi_bridge.ranges import ByteRange, RangeReader, h5py_lock_is_held, open_reader
 
 __all__ = ["Dataset"]
 
@@ -42,16 +45,35 @@ class _Reading(NamedTuple):
     near: NearChunks
     unfiltered: UnfilteredValues | None
     stream: Stream
+    pair: Pair | None
 
-    def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> None:
-        """Have fetched ahead what comes after a selection, unless the file is on this machine."""
-        if not file.is_local:
-            self.stream.follow(args, dataset, file)
+    def follow(self, args: Any, dataset: Dataset, file: HDF5File) -> Beside:
+        """Have fetched ahead what comes after a selection, unless the file is on this machine.
+
+        Returns
+        -------
+        callable
+            Tells what is to be fetched along with the selection, if something of it has to be fetched.
+        """
+        if file.is_local:
+            return _nothing
+        box = box_of(args, self.plan.shape)
+        if not box or args == ():  # () asks for all at once
+            return _nothing
+        self.stream.follow(box, dataset, file)
+        if self.pair is None:
+            return _nothing
+        self.pair.note(self.plan, box, dataset, file)
+        return partial(self.pair.beside, self.plan, box, file)
 
     def past_libhdf5(self, file: HDF5File) -> ReadInto | None:
         """What reads a selection into an array past libhdf5, if anything does."""
         unfiltered = self.unfiltered
-        return None if unfiltered is None else lambda out, args: unfiltered.read_direct(out, args, file)
+        return None if unfiltered is None else lambda out, args: unfiltered.read_direct(out, args, file, _nothing)
+
+
+def _nothing() -> list[ByteRange]:
+    return []
 
 
 class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
@@ -61,17 +83,17 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         if not self:
             return self._read(args, new_dtype)  # closed: h5py says so
         reading = self._reading
-        plan, near, unfiltered, _ = reading
+        plan, near, unfiltered = reading.plan, reading.near, reading.unfiltered
         if plan.leaves_file:
             return self._read_elsewhere(plan, args, new_dtype, lambda copy, args: copy.__getitem__(args, new_dtype))
-        reading.follow(args, self, self._file_object)
+        beside = reading.follow(args, self, self._file_object)
         if unfiltered is not None and new_dtype is None:
-            values = unfiltered.read(args, self._file_object)
+            values = unfiltered.read(args, self._file_object, beside)
             if values is not None:
                 return values
         if near.are_held(args, self._file_object):
             return self._read(args, new_dtype)
-        whole = self._fetch(plan, args)
+        whole = self._fetch(plan, args, beside)
         if whole is not None:
             out = read_in_slabs(
                 self,
@@ -122,10 +144,11 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         if plan.leaves_file:
             self._read_elsewhere(plan, selection, dest.dtype, lambda copy, args: copy.read_direct(dest, args, dest_sel))
             return
-        reading.follow(selection, self, self._file_object)
-        if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, self._file_object):
+        file = self._file_object
+        beside = reading.follow(selection, self, file)
+        if unfiltered is not None and dest_sel is None and unfiltered.read_direct(dest, selection, file, beside):
             return
-        whole = self._fetch(plan, selection)
+        whole = self._fetch(plan, selection, beside)
         if (
             whole is not None
             and dest_sel is None
@@ -133,11 +156,11 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             and read_in_slabs(
                 self,
                 plan,
-                self._file_object,
+                file,
                 selection,
                 nbytes=whole,
                 out=dest,
-                past_libhdf5=reading.past_libhdf5(self._file_object),
+                past_libhdf5=reading.past_libhdf5(file),
             )
             is not None
         ):
@@ -167,11 +190,17 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             file = self._file_object
             plan = read_plan(self.id, file)
             # Kept at once and whole: other threads may read, and ctrl-C may come at any moment.
-            reading = _Reading(plan, NearChunks(plan), unfiltered_values(self.id, plan), stream_of(plan, file))
+            reading = _Reading(
+                plan,
+                NearChunks(plan),
+                unfiltered_values(self.id, plan),
+                stream_of(plan, file),
+                pair_of(self, plan, file),
+            )
             self.__dict__["_known_reading"] = reading
         return reading
 
-    def _fetch(self, plan: ReadPlan, args: Any) -> int | None:
+    def _fetch(self, plan: ReadPlan, args: Any, beside: Beside = _nothing) -> int | None:
         """Fetch ahead what a selection needs; where that is better done in slabs, only say how many bytes it is."""
         if h5py_lock_is_held():
             return None
@@ -179,7 +208,8 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
         total = sum(r.length for r in ranges)
         if total > min(LARGE, self._file_object.cache_bytes // 2):
             return total
-        self._file_object.ensure(r for r in ranges if not (plan.is_decoded and self._file_object.is_straight(r)))
+        wanted = [r for r in ranges if not (plan.is_decoded and self._file_object.is_straight(r))]
+        self._file_object.ensure([*wanted, *beside()])
         return None
 
     def _companion_file(self, filename: str) -> Any:

@@ -18,7 +18,9 @@ from lindi_bridge.document.document import Document, parse_document
 from lindi_bridge.document.document_file import MOST_BYTES, document_json, is_document
 from lindi_bridge.errors import DocumentError
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import ByteRange, RangeReader, is_local, open_reader, strip_secrets
+from lindi_bridge.hdf5.pairs import ChunkPairs
+from lindi_bridge.hdf5.walk import index_in_memory
+from lindi_bridge.ranges import ByteRange, PairReader, RangeReader, is_local, open_reader, strip_secrets
 
 __all__ = ["HEAD", "AccessOptions", "mount", "open_file_object", "open_source", "read_document_json"]
 
@@ -123,6 +125,7 @@ def mount(document: Document, address: str, options: AccessOptions) -> HDF5File:
         size=snapshot.identity.size,
         cache_bytes=options.cache_bytes,
         verify=check,
+        pairs=ChunkPairs(snapshot.pairs, index_in_memory) if isinstance(reader, PairReader) else None,
     )
     file.properties["heaps"] = dict(snapshot.heaps)
     if isinstance(source.place, str):

@@ -14,8 +14,8 @@ from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.client.plan import read_plans
 from lindi_bridge.client.rebuild import complete
 from lindi_bridge.client.strings import fetch_strings
+from lindi_bridge.hdf5.damage import refuse_source_error
 from lindi_bridge.hdf5.departures import dataset_departure
-from lindi_bridge.hdf5.file import refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.ranges import ByteRange, h5py_lock_is_held
 

@@ -6,27 +6,24 @@ first about as much as was read, then twice as much each time, up to a share of 
 
 from __future__ import annotations
 
-import logging
 import posixpath
-from typing import Any
 
 import h5py
 
-from lindi_bridge.client.plan import ReadPlan, read_plan
-from lindi_bridge.client.selection import Box, box_of
-from lindi_bridge.errors import LindiBridgeError
+from lindi_bridge.client.neighbour import neighbour_plan
+from lindi_bridge.client.plan import ReadPlan
+from lindi_bridge.client.selection import Box
 from lindi_bridge.hdf5.file import HDF5File
+from lindi_bridge.hdf5.sparse import is_sparse_array
 from lindi_bridge.ranges import ByteRange, h5py_lock_is_held
 
-__all__ = ["Stream", "stream_of"]
+__all__ = ["SHARE", "Stream", "stream_of"]
 
 _MOST_STREAMS = 3
-_SHARE = 8
+SHARE = 8
 """Each stream may be ahead by this part of the cache: three of them beside a read that takes half of it."""
 _LEAST = 64 * 1024
 """Bytes that it is worth to ask for."""
-_SPARSE = {"data", "indices"}
-_LOGGER = logging.getLogger(__name__)
 
 
 class _Streams:
@@ -68,21 +65,18 @@ class Stream:
         self._fetched = 0
         """First index that was not asked for yet."""
 
-    def follow(self, args: Any, dataset: h5py.Dataset, file: HDF5File) -> None:
+    def follow(self, spans: Box, dataset: h5py.Dataset, file: HDF5File) -> None:
         """Note a selection that is about to be read, and have fetched what will be read after it.
 
         Parameters
         ----------
-        args : object
-            The selection. All but integers and slices without a step are passed over.
+        spans : Box
+            The selection.
         dataset : Dataset
             What is read.
         file : HDF5File
             The file object below.
         """
-        spans = box_of(args, self._shape)
-        if not spans or args == ():  # () asks for all at once
-            return
         last, self._last = self._last, spans
         axis = _continued_axis(last, spans)
         if axis is None:
@@ -121,7 +115,7 @@ class Stream:
         end = furthest = min(_up(stop + 2 * window, chunk), length)
         wanted = ranges(end)
         nbytes = sum(r.length for r in wanted)
-        room = file.cache_bytes // _SHARE
+        room = file.cache_bytes // SHARE
         least = min(_LEAST, room)
         if nbytes * (end - stop) > room * (end - begin):  # what is on its way already counts as well
             end = (stop + (end - begin) * room // nbytes) // chunk * chunk
@@ -136,25 +130,14 @@ class Stream:
     def _announce_neighbour(self, dataset: h5py.Dataset, file: HDF5File) -> None:
         """Fetch the beginning of the other array of a sparse matrix: two slices of the same length."""
         name, streams = str(dataset.name), _streams(file)
-        group, mine = posixpath.split(name)
-        if streams.finished[0] == name or mine not in _SPARSE or h5py_lock_is_held():
+        if streams.finished[0] == name or not is_sparse_array(name) or h5py_lock_is_held():
             return
-        (other,) = _SPARSE - {mine}
         before, streams.finished = streams.finished[0], (name, self._shape[0])
-        if before == posixpath.join(group, other):
+        if self._are_neighbours(before, name):
             return  # it was the first of the two
-        try:
-            parent = dataset.parent
-            # Another link may lead to another file, where the same address is another dataset.
-            is_here = isinstance(parent.get(other, getlink=True), h5py.HardLink) and "indptr" in parent
-            neighbour = parent[other] if is_here else None
-            if not isinstance(neighbour, h5py.Dataset) or neighbour.shape != self._shape:
-                return
-            ranges = read_plan(neighbour.id, file).ranges(slice(0, 2 * self._shortest))
-        except (LindiBridgeError, OSError, KeyError, RuntimeError, ValueError) as problem:
-            _LOGGER.debug("nothing of %s is fetched ahead: %s", posixpath.join(group, other), problem)
-            return
-        if sum(r.length for r in ranges) <= file.cache_bytes // _SHARE:
+        neighbour = neighbour_plan(dataset, file)
+        ranges = [] if neighbour is None else neighbour.ranges(slice(0, 2 * self._shortest))
+        if sum(r.length for r in ranges) <= file.cache_bytes // SHARE:
             file.fetch_later(ranges)
 
     def _follows_its_neighbour(self, spans: Box, dataset: h5py.Dataset, file: HDF5File) -> bool:
@@ -162,9 +145,13 @@ class Stream:
         name, length = _streams(file).finished
         if len(spans) != 1 or length != self._shape[0] or spans[0][1] == length:
             return False
-        group, last = posixpath.split(name)
-        mine, this = posixpath.split(str(dataset.name))
-        return mine == group and {last, this} == _SPARSE
+        return self._are_neighbours(name, str(dataset.name))
+
+    @staticmethod
+    def _are_neighbours(one: str, other: str) -> bool:
+        """Whether two paths may be the two arrays of one sparse matrix."""
+        are_two = one != other and is_sparse_array(one) and is_sparse_array(other)
+        return are_two and posixpath.dirname(one) == posixpath.dirname(other)
 
 
 def stream_of(plan: ReadPlan, file: HDF5File) -> Stream:

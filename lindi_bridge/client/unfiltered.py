@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import h5py
@@ -27,11 +28,13 @@ from lindi_bridge.client.plan import ReadPlan
 from lindi_bridge.client.runs import block_strides
 from lindi_bridge.client.slabs import LARGE
 from lindi_bridge.hdf5.file import HDF5File
-from lindi_bridge.ranges import h5py_lock_is_held
+from lindi_bridge.ranges import ByteRange, h5py_lock_is_held
 
-__all__ = ["UnfilteredValues", "unfiltered_values"]
+__all__ = ["Beside", "UnfilteredValues", "unfiltered_values"]
 
 Array = npt.NDArray[Any]
+Beside = Callable[[], list[ByteRange]]
+"""What is to be fetched along with a selection, if something of it has to be fetched."""
 
 _SMALL_CHUNK = 32 * 1024
 """Bytes. Smaller chunks libhdf5 keeps in its cache, where it finds them in less time than Python needs for each."""
@@ -115,7 +118,7 @@ class UnfilteredValues:
         self._chunk_nbytes = plan.chunk_nbytes
         self._missing: Array | None = None
 
-    def read(self, args: Any, file: HDF5File) -> Any:
+    def read(self, args: Any, file: HDF5File, beside: Beside) -> Any:
         """``dataset[args]`` as h5py gives it, or None where it has to be asked.
 
         Parameters
@@ -124,16 +127,18 @@ class UnfilteredValues:
             The selection.
         file : HDF5File
             The file object below.
+        beside : callable
+            What to fetch along, if something has to be fetched.
         """
         selection = exact_selection(args, self._plan.shape)
         if selection is None:
             return None
         out = np.empty(selection.shape, self._dtype)
-        if not self._read_into(out, selection, args, file, fill=True):
+        if not self._read_into(out, selection, args, file, beside, fill=True):
             return None
         return out if out.ndim else out[()]
 
-    def read_direct(self, out: Any, args: Any, file: HDF5File) -> bool:
+    def read_direct(self, out: Any, args: Any, file: HDF5File, beside: Beside) -> bool:
         """Read ``dataset[args]`` into an array of the same shape and type; False if h5py has to do it.
 
         Parameters
@@ -144,6 +149,8 @@ class UnfilteredValues:
             The selection.
         file : HDF5File
             The file object below.
+        beside : callable
+            What to fetch along, if something has to be fetched.
         """
         selection = exact_selection(args, self._plan.shape)
         if (
@@ -158,9 +165,11 @@ class UnfilteredValues:
         ):
             return False
         # Where there is no chunk, libhdf5 may be bound to leave the array as it is.
-        return self._read_into(out, selection, args, file, fill=False)
+        return self._read_into(out, selection, args, file, beside, fill=False)
 
-    def _read_into(self, out: Array, selection: ExactSelection, args: Any, file: HDF5File, *, fill: bool) -> bool:
+    def _read_into(
+        self, out: Array, selection: ExactSelection, args: Any, file: HDF5File, beside: Beside, *, fill: bool
+    ) -> bool:
         parts = self._parts(selection.axes, fill)
         if parts is None:
             return False
@@ -176,7 +185,7 @@ class UnfilteredValues:
         ranges = self._plan.ranges(args, past_libhdf5=True)
         if sum(r.length for r in ranges) > min(LARGE, file.cache_bytes // 2):
             return False
-        file.ensure(ranges)
+        file.ensure([*ranges, *beside()])
         return self._copy(out, parts, file)
 
     def _parts(self, axes: list[Axis], fill: bool) -> list[_Part] | None:

@@ -285,7 +285,7 @@ class VirtualFile(HDF5File):
         begin, end = segment.start, segment.start + segment.length
         if segment.length > _WHOLE:
             begin = max(begin, start // BLOCK * BLOCK)
-            length = self._windows.length(start, self._find)
+            length = self._blocks.windows.length(start, self._find)
             end = min(end, max(stop, begin + length))
-            self._windows.ended(end, length)
+            self._blocks.windows.ended(end, length)
         self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])

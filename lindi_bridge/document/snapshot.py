@@ -53,6 +53,7 @@ def snapshot_to_json(snapshot: Snapshot) -> JSONObject:
             }
             for address, heap in snapshot.heaps.items()
         },
+        "sparse": [list(pair) for pair in snapshot.pairs],
         "metadata": _packed(snapshot.pieces),
         **({"values": _packed(values)} if values else {}),
     }
@@ -111,6 +112,7 @@ def _parse(section: Mapping[str, Any]) -> Snapshot:
         departures=tuple(
             Departure(_text(d["path"]), _text(d["kind"]), tuple(map(_text, d["files"]))) for d in section["external"]
         ),
+        pairs=_pairs(section.get("sparse", [])),
         values=_Packed(section["values"], size) if "values" in section else (),
     )
 
@@ -139,6 +141,12 @@ class _Packed:
                 self._pieces = _pieces(self._packed, self._size)
             self._packed = None
         return iter(self._pieces)
+
+
+def _pairs(pairs: Any) -> tuple[tuple[int, int], ...]:
+    if not isinstance(pairs, list):
+        raise DocumentError("the document's pairs of sparse arrays are not a list")
+    return tuple((_count(first), _count(second)) for first, second in pairs)
 
 
 def _pieces(metadata: Mapping[str, Any], size: int) -> tuple[tuple[int, bytes], ...]:

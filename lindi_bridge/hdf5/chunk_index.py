@@ -18,7 +18,8 @@ from h5py import h5d, h5i, h5s
 from h5py._objects import phil
 
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
-from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
+from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.messages import ChunkIndexKind
 from lindi_bridge.model.chunks import ChunkTable, Int64Array, chunk_grid
 

@@ -74,7 +74,7 @@ def read_table(layout: Layout, space: Dataspace, superblock: Superblock, waves: 
     elif layout.chunk_index == ChunkIndexKind.EXTENSIBLE_ARRAY:
         chunks = _array_chunks((yield from read_extensible_array(layout.address)), layout, space)
     else:
-        chunks = _without_index(layout, space, waves.file.size)
+        chunks = _without_index(layout, space, waves)
     exists = chunks.address != -1
     chunks = _Chunks(*(part[exists] for part in chunks))
     if (chunks.address < 0).any() or (chunks.nbytes < 0).any():
@@ -95,7 +95,7 @@ def _no_chunks(rank: int) -> _Chunks:
     return _Chunks(np.empty((0, rank), np.int64), nothing, nothing, nothing)
 
 
-def _without_index(layout: Layout, space: Dataspace, file_size: int) -> _Chunks:
+def _without_index(layout: Layout, space: Dataspace, waves: Waves) -> _Chunks:
     """Sections VII.A "The Single Chunk Index" and VII.B "The Implicit Index": chunks lie one after the other."""
     if layout.chunk_index == ChunkIndexKind.SINGLE:
         nbytes = layout.chunk_nbytes if layout.nbytes is None else layout.nbytes
@@ -104,8 +104,10 @@ def _without_index(layout: Layout, space: Dataspace, file_size: int) -> _Chunks:
             np.zeros((1, len(layout.chunk)), np.int64), one * layout.address, one * nbytes, one * layout.filter_mask
         )
     count = math.prod(chunk_grid(_counted_shape(space), layout.chunk))
-    if count > _MOST_DIRECT or count * layout.chunk_nbytes > file_size:
+    if count > _MOST_DIRECT or count * layout.chunk_nbytes > waves.file.size:
         raise NoHintError("more chunks than fit into the file")
+    if 16 * count > waves.left:  # an address and a size of each, as other indexes have them
+        raise NoHintError("more chunks than are to be looked at")
     number = np.arange(count)
     return _Chunks(
         _coordinates(number, layout, space),

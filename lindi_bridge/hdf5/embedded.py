@@ -49,6 +49,8 @@ class EmbeddedBytes:
             found = self._pieces.find(address)
         return found
 
+    peek = find
+
     def next_start(self, address: int) -> int | None:
         """Address of the first piece that begins after ``address``."""
         self._take_values()

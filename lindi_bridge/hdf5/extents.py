@@ -20,7 +20,7 @@ _UNREAD = 1 << 60
 
 
 class HeldBytes(Protocol):
-    """Pieces of a file in memory."""
+    """Pieces of a file in memory, found without taking a lock."""
 
     def find(self, address: int) -> memoryview | None:
         """The bytes from ``address`` on, to the end of their piece, or None."""
@@ -66,16 +66,29 @@ class ExtentCache:
 
     def find(self, address: int) -> memoryview | None:
         """The bytes held from ``address`` on, to the end of their piece, or None."""
+        extent = self._extent(address)
+        if extent is None:
+            return None
+        extent.used = next(_clock)
+        return extent.data[address - extent.start :]
+
+    def peek(self, address: int) -> memoryview | None:
+        """As :meth:`find`, for who wants to know what is there and does not read it."""
+        extent = self._extent(address)
+        return None if extent is None else extent.data[address - extent.start :]
+
+    def is_unread(self, address: int) -> bool:
+        """Whether a piece is held there that was never found."""
+        extent = self._extent(address)
+        return extent is not None and extent.used >= _UNREAD
+
+    def _extent(self, address: int) -> _Extent | None:
         starts, extents = self._snapshot
         index = bisect.bisect_right(starts, address) - 1
         if index < 0:
             return None
         extent = extents[index]
-        offset = address - extent.start
-        if offset >= len(extent.data):
-            return None
-        extent.used = next(_clock)
-        return extent.data[offset:]
+        return extent if address - extent.start < len(extent.data) else None
 
     def next_start(self, address: int) -> int | None:
         """Address of the first piece that begins after ``address``."""

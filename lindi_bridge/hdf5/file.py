@@ -17,17 +17,19 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lindi_bridge.errors import ReadOnlyError, SourceError
-from lindi_bridge.hdf5.demand import BLOCK, DemandWindows
+from lindi_bridge.errors import ReadOnlyError
+from lindi_bridge.hdf5.damage import EndOfFileError
+from lindi_bridge.hdf5.demand import BLOCK, Block, DemandBlocks
 from lindi_bridge.hdf5.embedded import EmbeddedBytes
 from lindi_bridge.hdf5.exit import close_at_exit
 from lindi_bridge.hdf5.extents import ExtentCache, HeldBytes, missing_ranges
+from lindi_bridge.hdf5.pairs import ChunkPairs
 from lindi_bridge.hdf5.requests import requests_for
 from lindi_bridge.hdf5.under_way import UnderWay, without
 from lindi_bridge.ranges import ByteRange, CachedReader, FileObjectReader, LocalReader, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 
-__all__ = ["EndOfFileError", "HDF5File", "refuse_source_error"]
+__all__ = ["HDF5File"]
 
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
@@ -35,16 +37,6 @@ _LONG = 64 * 1024
 """Bytes. Pieces of a local file from this length on are worth no copy in memory."""
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
-
-
-class EndOfFileError(SourceError):
-    """libhdf5 asked for bytes after the end of the file."""
-
-
-def refuse_source_error(error: Exception) -> None:
-    """Raise an error that is the source's and not the file's; what is damaged in a file costs only that object."""
-    if isinstance(error, SourceError) and not isinstance(error, EndOfFileError):
-        raise error
 
 
 class HDF5File(io.RawIOBase):
@@ -67,6 +59,8 @@ class HDF5File(io.RawIOBase):
     verify : callable, optional
         Called once before the first bytes from the reader are used, with a function that reads ranges; raises
         if the source is not the file that it should be.
+    pairs : ChunkPairs, optional
+        Which chunks are read in turn; only with a :class:`~lindi_bridge.ranges.PairReader`.
     """
 
     def __init__(
@@ -79,6 +73,7 @@ class HDF5File(io.RawIOBase):
         size: int | None = None,
         cache_bytes: int = 256 * 1024 * 1024,
         verify: Verify | None = None,
+        pairs: ChunkPairs | None = None,
     ) -> None:
         super().__init__()
         close_at_exit()
@@ -94,21 +89,21 @@ class HDF5File(io.RawIOBase):
         self._position = 0
         # Where the last read found its bytes (address, end, bytes): libhdf5 reads contiguous rows one by one.
         self._recent: tuple[int, int, memoryview] = (0, 0, memoryview(b""))
-        self._metadata: HeldBytes = EmbeddedBytes(metadata, values, address)
+        embedded = EmbeddedBytes(metadata, values, address)
+        self._metadata: HeldBytes = embedded
         self._ahead = ExtentCache(cache_bytes)
         self._demand = ExtentCache(cache_bytes // 4)
         # Serialises ensure() only. readinto() never takes it.
         self._ahead_lock = threading.Lock()
         self._under_way = UnderWay()
         _open_files.add(self)
-        self._windows = DemandWindows()
+        self._blocks = DemandBlocks((embedded, self._ahead, self._demand), self.size, cache_bytes // 32)
+        self._pairs = pairs
         self._recorder: list[tuple[int, int]] | None = None
         self._probed: Container[int] = ()
 
     def __repr__(self) -> str:
         return f"<HDF5File {self.address} ({self.size} bytes)>"
-
-    # -- the file protocol ---------------------------------------------------------------------------------
 
     def readable(self) -> bool:
         """Always true."""
@@ -229,8 +224,6 @@ class HDF5File(io.RawIOBase):
         if self.closed:
             raise ValueError("I/O operation on closed file")
 
-    # -- bytes ------------------------------------------------------------------------------------------------
-
     def _find(self, address: int) -> memoryview | None:
         for cache in (self._metadata, self._ahead, self._demand):
             found = cache.find(address)
@@ -242,16 +235,26 @@ class HDF5File(io.RawIOBase):
         """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
         self._check_source(lambda ranges: [self.reader.read_locked(*r) for r in ranges])
         self.misses += 1
-        begin = start // BLOCK * BLOCK
-        length = self._windows.length(start, self._find)
-        end = min(self.size, max(-(-stop // BLOCK) * BLOCK, begin + length))
-        # Whatever lies in between is known already: the block is cut to the hole.
-        following = [n for c in (self._metadata, self._ahead, self._demand) if (n := c.next_start(start)) is not None]
-        end = min([end, *following])
-        self._windows.ended(end, length)
-        while begin < start and (found := self._find(begin)) is not None:
-            begin = min(start, begin + len(found))
-        self._demand.add([(begin, self.reader.read_locked(begin, end - begin))])
+        block = self._blocks.around(start, stop)
+        self._blocks.windows.ended(block.stop, block.window)
+        if self._pairs is not None:
+            until = block.stop if block.window > BLOCK else start  # the end of the block if it is read on and on
+            other = self._pairs.beside(self, start, until, self._demand.is_unread)
+            beside = None if other is None else self._blocks.beside(other, block)
+            if beside is not None:
+                self._read_both(block, beside, self.reader, self._pairs)
+                return
+        self._demand.add([(block.begin, self.reader.read_locked(block.begin, block.length))])
+
+    def _read_both(self, block: Block, beside: Block, reader: Any, pairs: ChunkPairs) -> None:
+        data, [along] = reader.read_locked_beside(block.range, [beside.range])
+        self._demand.add([(block.begin, data)])
+        if along:
+            self._blocks.windows.ended(beside.stop, beside.window)
+            self._demand.add([(beside.begin, along)])
+            pairs.came(block.start, beside.start)
+        elif along is None:
+            pairs.failed()
 
     def _check_source(self, read: Callable[[Sequence[ByteRange]], list[bytes]]) -> None:
         verify = self._verify
@@ -396,8 +399,6 @@ class HDF5File(io.RawIOBase):
     def abandon(self) -> None:
         """End what :meth:`fetch_later` has begun as soon as possible. Waits for nothing."""
         self._under_way.abandon()
-
-    # -- recording --------------------------------------------------------------------------------------------
 
     @contextmanager
     def record(self) -> Iterator[list[tuple[int, int]]]:

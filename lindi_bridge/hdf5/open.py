@@ -6,7 +6,8 @@ import h5py
 from h5py import h5f, h5fd, h5p
 
 from lindi_bridge.errors import LindiBridgeError, NotHDF5Error
-from lindi_bridge.hdf5.file import EndOfFileError, HDF5File
+from lindi_bridge.hdf5.damage import EndOfFileError
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.model.text import stored_name
 
 __all__ = ["open_file_id"]

@@ -21,7 +21,8 @@ from h5py._objects import phil
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
-from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
+from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.stored_types import has_overlapping_members
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
 from lindi_bridge.hdf5.waves import Visit, Waves
@@ -31,12 +32,18 @@ __all__ = [
     "Structures",
     "Walk",
     "header_address",
+    "index_in_memory",
     "is_stored_here",
     "structure_table",
+    "structure_tables",
     "walk_file",
     "walk_names",
     "walk_structures",
 ]
+
+
+_MOST_UNDER_LOCK = 16 * 1024 * 1024
+"""Budget in bytes: it lets indexes of a million chunks pass."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,17 @@ def structure_table(file: HDF5File, header_address: int, *, fetch: bool = False)
     return structure_tables(file, [header_address], fetch=fetch).get(header_address)
 
 
-def structure_tables(file: HDF5File, addresses: Iterable[int], *, fetch: bool = False) -> dict[int, WalkedTable]:
+def index_in_memory(file: HDF5File, addresses: Iterable[int]) -> dict[int, WalkedTable]:
+    """Read chunk tables out of what is in memory, as :func:`structure_tables` does, in little time whatever it holds.
+
+    Takes no lock, so that it may be called while h5py's is held.
+    """
+    return structure_tables(file, addresses, budget=_MOST_UNDER_LOCK)
+
+
+def structure_tables(
+    file: HDF5File, addresses: Iterable[int], *, fetch: bool = False, budget: int | None = None
+) -> dict[int, WalkedTable]:
     """Read the chunk tables of several datasets together, not yet confirmed by libhdf5.
 
     Parameters
@@ -126,13 +143,15 @@ def structure_tables(file: HDF5File, addresses: Iterable[int], *, fetch: bool = 
         Of object headers.
     fetch : bool
         As for :func:`structure_table`; a level of all indexes is one wave.
+    budget : int, optional
+        Bytes to fetch at the most; four times as many are looked at in memory.
 
     Returns
     -------
     dict
         By address, what could be had and understood.
     """
-    waves = Waves(file, fetch=fetch)
+    waves = Waves(file, fetch=fetch) if budget is None else Waves(file, fetch=fetch, budget=budget)
     found: dict[int, WalkedTable] = {}
 
     def keep(address: int) -> Visit[None]:

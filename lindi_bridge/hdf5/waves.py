@@ -100,6 +100,11 @@ class Waves:
         self._seen: set[tuple[str, int]] = set()
         self._ready: deque[tuple[Visit[Any], Sequence[ByteRange] | None]] = deque()
 
+    @property
+    def left(self) -> int:
+        """Bytes that may still be given to visits."""
+        return max(0, self._handed_out)
+
     def first_visit(self, kind: str, address: int) -> bool:
         """Whether a structure lies inside the file and was not visited before; from now on it was."""
         if not 0 <= address < self.file.size - self.base or (kind, address) in self._seen:

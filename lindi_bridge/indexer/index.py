@@ -13,6 +13,7 @@ from lindi_bridge.hdf5.under_way import without
 from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file, walk_structures
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
 from lindi_bridge.indexer.pages import metadata_ranges, union
+from lindi_bridge.indexer.pairs import sparse_pairs
 from lindi_bridge.indexer.profile import PROFILES, Profile
 from lindi_bridge.indexer.storage import InlinePolicy
 from lindi_bridge.indexer.tree import index_tree
@@ -67,6 +68,7 @@ def index_file(
         tree, departures = index_tree(
             root, file, walk, inline, None if progress is None else lambda n: progress("index", n), profile
         )
+        pairs = sparse_pairs(walk)
         raw_offset, raw_nbytes = _raw_data(walk)
     finally:
         h5py.File(file_id).close()
@@ -90,6 +92,7 @@ def index_file(
         fingerprint=take_fingerprint(file.read_ranges, starts, min(_SAMPLE_LENGTH, file.size)),
         heaps=plan.heaps,
         departures=tuple(departures),
+        pairs=pairs,
     )
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from h5py import h5d
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError
-from lindi_bridge.hdf5.file import HDF5File, refuse_source_error
+from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.heaps import pipeline
 from lindi_bridge.hdf5.walk import header_address, is_stored_here
 from lindi_bridge.indexer.dtypes import is_never_filled

@@ -91,6 +91,9 @@ class Snapshot:
     values : iterable of (int, bytes)
         Further bytes, in which only whoever reads values is interested: indexes of chunks, small values. Of a parsed
         document they are decompressed when they are first asked for.
+    pairs : tuple of (int, int)
+        Addresses of the object headers of datasets that are read in turn and have the same chunks: ``data`` and
+        ``indices`` of each sparse matrix. A hint.
     """
 
     url: str
@@ -100,3 +103,4 @@ class Snapshot:
     heaps: Mapping[int, HeapMap] = field(default_factory=dict)
     departures: tuple[Departure, ...] = ()
     values: Iterable[tuple[int, bytes]] = ()
+    pairs: tuple[tuple[int, int], ...] = ()

@@ -25,6 +25,7 @@ from lindi_bridge.ranges.object_store import ObjectStoreReader
 from lindi_bridge.ranges.open import open_reader
 from lindi_bridge.ranges.reader import (
     ByteRange,
+    PairReader,
     RangeReader,
     ReaderOptions,
     ReadStatistics,
@@ -41,6 +42,7 @@ __all__ = [
     "HttpReader",
     "LocalReader",
     "ObjectStoreReader",
+    "PairReader",
     "RangeReader",
     "ReadStatistics",
     "ReaderOptions",

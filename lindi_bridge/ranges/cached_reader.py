@@ -13,7 +13,7 @@ from lindi_bridge.ranges.cache_key import state_digest
 from lindi_bridge.ranges.disk_cache import DiskCache
 from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import h5py_lock_is_held, refuse_under_lock
-from lindi_bridge.ranges.reader import ByteRange, RangeReader, ReadStatistics, check_range
+from lindi_bridge.ranges.reader import ByteRange, PairReader, RangeReader, ReadStatistics, check_range
 
 __all__ = ["CachedReader"]
 
@@ -124,17 +124,48 @@ class CachedReader:
         check_range(ByteRange(start, length), None, self.url)
         if length == 0:
             return b""
+        [parts] = self._look_up([ByteRange(start, length)])
+        hole = _hole(parts)
+        data = self._source.read_locked(*hole) if hole.length else b""
+        return self._filled(parts, hole, data)
+
+    def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
+        """Read one range, and others beside it, as far as the disk lacks them; see :class:`PairReader`.
+
+        If it has all of the first, nothing is asked for.
+        """
+        for asked in (wanted, *hints):
+            check_range(asked, None, self.url)
+        if not wanted.length:
+            return b"", [b""] * len(hints)
+        parts, *others = self._look_up([wanted, *hints])
+        hole, holes = _hole(parts), [_hole(other) for other in others]
+        data = b""
+        along: list[bytes | None] = [b""] * len(holes)
+        if hole.length and isinstance(self._source, PairReader):
+            data, came = self._source.read_locked_beside(hole, [found for found in holes if found.length])
+            answers = iter(came)
+            along = [next(answers) if found.length else b"" for found in holes]
+        elif hole.length:
+            data = self._source.read_locked(*hole)
+        filled: list[bytes | None] = [
+            self._filled(other, found, more or b"") if more or not found.length else more
+            for other, found, more in zip(others, holes, along, strict=True)
+        ]
+        return self._filled(parts, hole, data), filled
+
+    def _look_up(self, ranges: Sequence[ByteRange]) -> list[list[Part]]:
+        """What the disk has of ranges, none of them empty."""
         entry = self._find_entry()
-        parts = [Part(start, start + length, None)] if entry is None else entry.read([ByteRange(start, length)])[0]
-        holes = [p for p in parts if p.data is None]
-        if not holes:
-            return _joined([p.data for p in parts if p.data is not None])
-        first, last = holes[0].start, holes[-1].stop
-        data = self._source.read_locked(first, last - first)
-        self._keep_few(first, data)
-        before = [p.data for p in parts if p.data is not None and p.stop <= first]
-        after = [p.data for p in parts if p.data is not None and p.start >= last]
-        return _joined([*before, data, *after])
+        return [[Part(r.start, r.stop, None)] for r in ranges] if entry is None else entry.read(ranges)
+
+    def _filled(self, parts: list[Part], hole: ByteRange, data: bytes) -> bytes:
+        """The bytes of a range out of what the disk has and what the source gave, which is kept."""
+        if hole.length:
+            self._keep_few(hole.start, data)
+        before = [p.data for p in parts if p.data is not None and (not hole.length or p.stop <= hole.start)]
+        after = [p.data for p in parts if p.data is not None and hole.length and p.start >= hole.stop]
+        return _joined([*before, *([data] if hole.length else []), *after])
 
     def read_source(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges from the source itself, whatever is on the disk; one after the other under h5py's lock."""
@@ -197,6 +228,12 @@ class CachedReader:
         self._few.append((start, data))
         if sum(len(collected) for _, collected in self._few) >= _FEW_NBYTES:
             self._keep([])
+
+
+def _hole(parts: list[Part]) -> ByteRange:
+    """From the first to the last byte that the disk does not have; empty if it has all."""
+    holes = [p for p in parts if p.data is None]
+    return ByteRange(holes[0].start, holes[-1].stop - holes[0].start) if holes else ByteRange(0, 0)
 
 
 def _joined(pieces: list[bytes]) -> bytes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from threading import Event
 
-from lindi_bridge.errors import SourceChangedError, SourceProtocolError, SourceTimeoutError
+from lindi_bridge.errors import SourceChangedError, SourceError, SourceProtocolError, SourceTimeoutError
 from lindi_bridge.ranges.deadline import Deadline, TransientError
 from lindi_bridge.ranges.http_answer import (
     REDIRECTS,
@@ -23,7 +24,7 @@ from lindi_bridge.ranges.http_answer import (
 )
 from lindi_bridge.ranges.http_connection import Answer
 from lindi_bridge.ranges.http_location import HttpLocation, Place, Refused
-from lindi_bridge.ranges.http_transport import HttpTransport
+from lindi_bridge.ranges.http_transport import HttpTransport, SentRequest
 from lindi_bridge.ranges.identity import SourceIdentity
 from lindi_bridge.ranges.lock import refuse_under_lock
 from lindi_bridge.ranges.reader import ByteRange, ReaderOptions, ReadStatistics, Tally, check_range
@@ -33,6 +34,11 @@ from lindi_bridge.ranges.workers import Workers
 __all__ = ["HttpReader"]
 
 _MAX_REDIRECTS = 10
+_LEAST_PATIENCE, _MOST_PATIENCE = 1.0, 5.0
+"""Seconds to wait for what is only a hint, to send it and to have its answer."""
+
+_Sent = SentRequest | bytes | None
+"""A request for what may be needed; empty if it was not made, None if that failed."""
 
 
 class HttpReader:
@@ -97,6 +103,33 @@ class HttpReader:
         self._tally.add(waves=1)
         return self._read_here(Asked(start, length))
 
+    def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
+        """Read one range, and others on connections of their own meanwhile; see :class:`PairReader`.
+
+        Their requests are sent first. The answers wait in the system's buffers until the wanted range is there. If that
+        takes another attempt, they are given up.
+        """
+        for asked in (wanted, *hints):
+            check_range(asked, self._size(), self._name)
+        if not wanted.length:
+            return b"", [b""] * len(hints)
+        self._tally.add(waves=1)
+        sent = [self._send_hint(Asked(*hint)) for hint in hints]
+        try:
+            began = time.monotonic()
+            data = self._read_here(Asked(*wanted), partial(_abandon, sent))
+            pace = (time.monotonic() - began) / wanted.length
+            expected = pace * max(wanted.length, sum(hint.length for hint in hints))
+            deadline = Deadline(min(max(_LEAST_PATIENCE, 2 * expected), _MOST_PATIENCE), self._name)
+            along: list[bytes | None] = []
+            for number, hint in enumerate(hints):
+                request, sent[number] = sent[number], None
+                along.append(self._receive_hint(Asked(*hint), request, deadline))
+        except BaseException:
+            _abandon(sent)
+            raise
+        return data, along
+
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges, ``options.concurrency`` at a time; see :class:`RangeReader`."""
         refuse_under_lock(self._name)
@@ -140,9 +173,9 @@ class HttpReader:
         known = self._pinned.get("identity", self._expected)
         return None if known is None else known.size
 
-    def _read_here(self, asked: Asked) -> bytes:
+    def _read_here(self, asked: Asked, failed: Callable[[], None] | None = None) -> bytes:
         tried: set[str] = set()
-        while not isinstance(outcome := self._read(asked, None), bytes):
+        while not isinstance(outcome := self._read(asked, None, failed=failed), bytes):
             self._move_or_raise(outcome, tried)
         return outcome
 
@@ -183,8 +216,14 @@ class HttpReader:
             workers = self._workers.setdefault(os.getpid(), fresh)
         return workers
 
-    def _read(self, asked: Asked, abandoned: Event | None, resolve: bool = False) -> bytes | Refused:
-        """Read one range with retries. All reads come through here."""
+    def _read(
+        self,
+        asked: Asked,
+        abandoned: Event | None,
+        resolve: bool = False,
+        failed: Callable[[], None] | None = None,
+    ) -> bytes | Refused:
+        """Read one range with retries, ``failed`` called before each. All reads come through here."""
         deadline = Deadline(self._options.total_timeout, self._name, abandoned)
         failures: list[TransientError] = []
         while True:
@@ -196,6 +235,8 @@ class HttpReader:
             # cycle, with the reader and its sockets.
             if deadline.left() <= 0 and isinstance(failures[-1].error, SourceTimeoutError):
                 raise deadline.error()  # the last receive was cut short by the deadline itself
+            if failed is not None:
+                failed()
             pause = failures[-1].pause(len(failures) - 1)
             if len(failures) > self._options.retries or pause >= deadline.left():
                 raise failures.pop().error
@@ -221,6 +262,14 @@ class HttpReader:
 
     def _ask(self, url: str, asked: Asked, deadline: Deadline) -> tuple[Answer, bool]:
         """Make one request; also tell whether the answer is the asked part of the file."""
+        return self._judge(self._send(url, asked, deadline), asked, deadline)
+
+    def _send(self, url: str, asked: Asked, deadline: Deadline) -> SentRequest:
+        self._tally.add(requests=1)
+        return self._transport.send(url, self._request_headers(url, asked), deadline)
+
+    def _judge(self, sent: SentRequest, asked: Asked, deadline: Deadline) -> tuple[Answer, bool]:
+        """Read an answer; also tell whether it is the asked part of the file."""
         plans: list[BodyPlan] = []
 
         def body_length(status: int, headers: Mapping[str, str]) -> int | None:
@@ -231,14 +280,40 @@ class HttpReader:
             plans.append(plan)
             return plan.nbytes if status != 416 else None
 
-        self._tally.add(requests=1)
-        answer = self._transport.fetch(url, self._request_headers(url, asked), body_length, deadline)
+        answer = self._transport.receive(sent, body_length, deadline)
         if not plans:
             return answer, False
         if answer.status == 416:
             answer = answer._replace(body=b"")
         self._tally.add(nbytes=len(answer.body))
         return answer, True
+
+    def _send_hint(self, asked: Asked) -> _Sent:
+        """Ask for a range that may be needed."""
+        # Where the server redirects each time, the answer would be no part of the file.
+        if self._location.asks_every_time:
+            return b""
+        url = self._location.place.url
+        try:
+            sent = self._transport.send_beside(
+                url, self._request_headers(url, asked), Deadline(_LEAST_PATIENCE, self._name)
+            )
+        except (SourceError, TransientError):
+            return None
+        if sent is None:
+            return b""
+        self._tally.add(requests=1)
+        return sent
+
+    def _receive_hint(self, asked: Asked, sent: _Sent, deadline: Deadline) -> bytes | None:
+        """The answer to a range that may be needed, if it is good and comes in time."""
+        if not isinstance(sent, SentRequest):
+            return sent
+        try:
+            answer, is_file = self._judge(sent, asked, deadline)
+        except (SourceError, TransientError):
+            return None
+        return answer.body if is_file else None
 
     def _refused(self, place: Place, url: str, answer: Answer) -> Refused:
         """What a refusal means for the read.
@@ -277,3 +352,11 @@ class HttpReader:
                 f"{self._name}: the file is not the one that was indexed or opened: {difference}. Index it again, or "
                 "give the address of the right file by source="
             )
+
+
+def _abandon(sent: list[_Sent]) -> None:
+    """Give up requests whose answers were not received."""
+    for number, request in enumerate(sent):
+        if isinstance(request, SentRequest):
+            sent[number] = None
+            request.abandon()

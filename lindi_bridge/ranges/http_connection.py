@@ -72,10 +72,8 @@ class HttpConnection:
             return bool(poll.poll(0))
         return bool(select.select([self._socket], [], [], 0)[0])
 
-    def exchange(
-        self, url: str, headers: Mapping[str, str], body_length: BodyLength, deadline: Deadline
-    ) -> tuple[Answer, bool]:
-        """Send the request and read the answer; also tell whether the connection can be used again."""
+    def send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> None:
+        """Send the request."""
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if self._proxy_headers is not None:
@@ -88,6 +86,10 @@ class HttpConnection:
         for name, value in headers.items():
             self._raw.putheader(name, value)
         self._raw.endheaders()
+
+    def receive(self, url: str, body_length: BodyLength, deadline: Deadline) -> tuple[Answer, bool]:
+        """Read the answer to the request that was sent; also tell whether the connection can be used again."""
+        self._timed.deadline = deadline
         response = self._raw.getresponse()
         received = {name.lower(): value for name, value in response.getheaders()}
         try:

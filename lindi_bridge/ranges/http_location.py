@@ -76,6 +76,11 @@ class HttpLocation:
         """The server will redirect, and it is not known whereto: better asked once than by each read of a wave."""
         return self._redirects and not self._place.redirected and not self._every_time
 
+    @property
+    def asks_every_time(self) -> bool:
+        """Each read begins where the server redirects."""
+        return self.must_resolve or self._every_time
+
     def headers_for(self, url: str) -> dict[str, str]:
         """Credentials that may be sent to ``url``."""
         return self._credentials.headers_for(url)

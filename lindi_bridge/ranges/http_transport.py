@@ -15,6 +15,7 @@ import ssl
 import weakref
 from base64 import b64encode
 from collections.abc import Mapping
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -24,10 +25,26 @@ from lindi_bridge.ranges.deadline import Deadline, TransientError
 from lindi_bridge.ranges.http_connection import Answer, BodyLength, HttpConnection
 from lindi_bridge.ranges.reader import ReaderOptions
 
-__all__ = ["HttpTransport"]
+__all__ = ["HttpTransport", "SentRequest"]
 
 
 _Idle = dict[tuple[int, str, str], list[HttpConnection]]
+
+
+class SentRequest(NamedTuple):
+    """A request whose answer was not read yet: on which connection, one that was ``reused`` or not.
+
+    ``idle`` is where the connection goes when the answer was read.
+    """
+
+    url: str
+    connection: HttpConnection
+    reused: bool
+    idle: list[HttpConnection]
+
+    def abandon(self) -> None:
+        """Close the connection: nobody wants the answer."""
+        self.connection.close()
 
 
 class HttpTransport:
@@ -51,8 +68,8 @@ class HttpTransport:
         # A reader that nobody closed may be garbage in a cycle, where its sockets could come first, and complain.
         weakref.finalize(self, _close_idle, self._idle).atexit = False
 
-    def fetch(self, url: str, headers: Mapping[str, str], body_length: BodyLength, deadline: Deadline) -> Answer:
-        """Make one attempt.
+    def send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> SentRequest:
+        """Send a request, the first half of an attempt. The answer must be received or abandoned.
 
         Parameters
         ----------
@@ -60,6 +77,83 @@ class HttpTransport:
             Complete, with its query string.
         headers : mapping
             All headers to send.
+        deadline : Deadline
+            For everything together.
+
+        Raises
+        ------
+        TransientError
+            The connection failed: worth another attempt.
+        SourceError
+            It will not get better. No message holds more of the address than may be shown.
+        """
+        idle = self._idle_for(url)
+        connection = _pop(idle)
+        while connection is not None and connection.is_stale():
+            connection.close()
+            connection = _pop(idle)
+        return self._send(connection, idle, url, headers, deadline)
+
+    def send_beside(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> SentRequest | None:
+        """Send a request on another connection than the one that :meth:`send` takes next, as that does.
+
+        Returns
+        -------
+        SentRequest or None
+            None if there is no connection for the next request yet. A server may serve one connection only at a time,
+            and would wait for us to receive this answer while we wait for that one.
+        """
+        idle = self._idle_for(url)
+        connections = list(idle)
+        try:
+            if not connections or connections[-1].is_stale():
+                return None
+        except (OSError, ValueError):
+            return None  # another thread has it, and closed it just now
+        connection = None
+        if len(connections) > 1:
+            try:
+                idle.remove(connections[0])
+            except ValueError:
+                return None  # another thread was faster
+            connection = connections[0]
+            if connection.is_stale():
+                connection.close()
+                connection = None
+        return self._send(connection, idle, url, headers, deadline)
+
+    def _idle_for(self, url: str) -> list[HttpConnection]:
+        parts = urlsplit(url)
+        return self._idle.setdefault((os.getpid(), parts.scheme, parts.netloc), [])
+
+    def _send(
+        self,
+        connection: HttpConnection | None,
+        idle: list[HttpConnection],
+        url: str,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+    ) -> SentRequest:
+        reused = connection is not None
+        try:
+            if connection is None:
+                connection = self._connect(url, deadline)
+            connection.send(url, headers, deadline)
+        except BaseException as problem:
+            if connection is not None:
+                connection.close()
+            if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
+                raise _translate(problem, strip_secrets(url), reused) from None
+            raise
+        return SentRequest(url, connection, reused, idle)
+
+    def receive(self, sent: SentRequest, body_length: BodyLength, deadline: Deadline) -> Answer:
+        """Read the answer to a request that was sent, the second half of an attempt.
+
+        Parameters
+        ----------
+        sent : SentRequest
+            Where it will come.
         body_length : callable
             Asked once the status and the headers are there, so that a body of the wrong kind is never downloaded.
         deadline : Deadline
@@ -67,30 +161,16 @@ class HttpTransport:
 
         Raises
         ------
-        TransientError
-            The connection failed or the body was short: worth another attempt.
-        SourceError
-            It will not get better. No message holds more of the address than may be shown.
+        TransientError, SourceError
+            As for :meth:`send`; also where the body is short or too long.
         """
-        name = strip_secrets(url)
-        parts = urlsplit(url)
-        idle = self._idle.setdefault((os.getpid(), parts.scheme, parts.netloc), [])
-        connection = _pop(idle)
-        while connection is not None and connection.is_stale():
-            connection.close()
-            connection = _pop(idle)
-        reused = connection is not None
+        url, connection, reused, idle = sent
         try:
-            if connection is None:
-                connection = self._connect(url, deadline)
-            answer, reusable = connection.exchange(url, headers, body_length, deadline)
+            answer, reusable = connection.receive(url, body_length, deadline)
         except BaseException as problem:
-            if connection is not None:
-                connection.close()
-            if isinstance(problem, SourceError | TransientError | KeyboardInterrupt):
-                raise
-            if isinstance(problem, OSError | http.client.HTTPException):
-                raise _translate(problem, name, reused) from None
+            connection.close()
+            if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
+                raise _translate(problem, strip_secrets(url), reused) from None
             raise
         if reusable:
             idle.append(connection)

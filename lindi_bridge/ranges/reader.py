@@ -17,6 +17,7 @@ from lindi_bridge.ranges.identity import SourceIdentity
 
 __all__ = [
     "ByteRange",
+    "PairReader",
     "RangeReader",
     "ReadStatistics",
     "ReaderOptions",
@@ -185,6 +186,30 @@ class RangeReader(Protocol):
 
     def close(self) -> None:
         """Free connections. Idempotent."""
+
+
+@runtime_checkable
+class PairReader(RangeReader, Protocol):
+    """One that can ask for several ranges at one time in the calling thread, without locks and logging."""
+
+    def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
+        """Read one range as :meth:`read_locked` does, and others at the same time if that is no trouble.
+
+        Parameters
+        ----------
+        wanted : ByteRange
+            What is needed; its errors are raised.
+        hints : sequence of ByteRange
+            What may be needed next. The same checks hold for the answers; what goes wrong with one is passed over, and
+            it is waited for no longer than about as long as for what is needed.
+
+        Returns
+        -------
+        data : bytes
+            Of what is needed.
+        along : list of (bytes or None)
+            Of the others; None for what was asked for and did not come, empty for what was not asked for.
+        """
 
 
 def check_range(wanted: ByteRange, size: int | None, url: str) -> None:

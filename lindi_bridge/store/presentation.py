@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p
 
-from lindi_bridge.hdf5.file import refuse_source_error
+from lindi_bridge.hdf5.damage import refuse_source_error
 from lindi_bridge.hdf5.heaps import pipeline
 from lindi_bridge.indexer.dtypes import declared_fill, describe_dtype, is_never_filled
 from lindi_bridge.indexer.filters import codec_configs

@@ -396,6 +396,25 @@ def _(written: Written) -> None:
         assert np.signbit(rebuilt.attrs["x"]).tolist() == [False, True]
 
 
+@of("5.10")
+def _(written: Written) -> None:
+    """When they are listed, and that lies do no harm: tests/network/test_pairing.py."""
+    assert written.section["sparse"] == []
+    path = written.folder / "sparse.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("data", "indices"):
+            file.create_dataset(f"X/{name}", data=np.arange(100), chunks=(10,))
+        file["X/indptr"] = np.arange(5)
+        headers = [h5py.h5o.get_info(file["X"][name].id).addr for name in ("data", "indices")]
+    lb.index(path).save(path.with_suffix(".json"))
+    document = json.loads(path.with_suffix(".json").read_text())
+    assert document["hdf5"]["sparse"] == [headers]
+    del document["hdf5"]["sparse"]
+    path.with_suffix(".json").write_text(json.dumps(document))
+    with h5py.File(lb.hdf5_file(path.with_suffix(".json"))) as file:
+        assert (file["X/data"][:] == np.arange(100)).all()
+
+
 # -- 6. What could not be expressed -----------------------------------------------------------------------------------
 
 

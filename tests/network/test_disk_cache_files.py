@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -570,6 +570,52 @@ def test_many_threads_and_a_small_bound(tmp_path: Path) -> None:
     made.close()
     # Eight threads may each find room for the same bytes.
     assert held(tmp_path) <= 300_000 + 8 * 262_144
+
+
+class Beside(Remote):
+    """One that may be asked for several ranges at one time, and has not always all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chance = random.Random(8)
+
+    def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
+        self._answer([wanted, *hints])
+        found = [self.chance.choice([DATA[r.start : r.stop], None, b""]) for r in hints]
+        return DATA[wanted.start : wanted.stop], found
+
+
+def test_ranges_beside_others(tmp_path: Path) -> None:
+    """What the disk has is not asked for, and what comes along is kept."""
+    chance, remote = random.Random(7), Beside()
+    made = reader(tmp_path, remote)
+    known = bytearray(len(DATA))
+    for _ in range(300):
+        ranges = [ByteRange(chance.randrange(len(DATA) - 30_000), chance.randrange(1, 30_000)) for _ in range(3)]
+        remote.asked.clear()
+        data, along = made.read_locked_beside(ranges[0], ranges[1:])
+        assert data == DATA[ranges[0].start : ranges[0].stop]
+        assert remote.asked or all(known[ranges[0].start : ranges[0].stop])
+        assert all(not all(known[start : start + length]) for start, length in remote.asked)
+        for (start, length), found in zip(ranges, [data, *along], strict=True):
+            assert found in (None, b"", DATA[start : start + length])
+            assert found or not all(known[start : start + length]), "what is on the disk comes from there"
+        made.flush()
+        for (start, length), found in zip(ranges, [data, *along], strict=True):
+            if found:
+                known[start : start + length] = b"\1" * length
+    assert len(remote.asked) < 3, "most of it is on the disk by now"
+
+
+def test_a_source_that_is_asked_for_one_range_at_a_time(tmp_path: Path) -> None:
+    made = reader(tmp_path, Remote())
+    assert made.read_locked_beside(ByteRange(5, 10), [ByteRange(100, 10)]) == (DATA[5:15], [b""])
+    made.flush()
+    assert right(made, (100, 10))
+    assert made.read_locked_beside(ByteRange(5, 10), [ByteRange(100, 10)]) == (DATA[5:15], [DATA[100:110]])
+    assert made.read_locked_beside(ByteRange(5, 0), [ByteRange(100, 10)]) == (b"", [b""])
+    with pytest.raises(SourceError):
+        made.read_locked_beside(ByteRange(len(DATA), 10), [])
 
 
 # -- several processes ------------------------------------------------------------------------------------------------

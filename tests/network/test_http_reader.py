@@ -584,6 +584,81 @@ def test_https(read: Read, certificate: Path, monkeypatch: pytest.MonkeyPatch) -
         reader.close()
 
 
+# -- two ranges at one time, in the calling thread --------------------------------------------------------------------
+
+BESIDE = ByteRange(3, 60_000), [ByteRange(100_000, 50_000), ByteRange(90_000, 10)]
+ANSWER = DATA[3:60_003], [DATA[100_000:150_000], DATA[90_000:90_010]]
+NOT_ASKED = DATA[3:60_003], [b"", b""]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_ranges_beside_another(secure: bool, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate.with_name("cert.pem")))
+    with RangeServer(certificate=certificate if secure else None) as server:
+        reader = HttpReader(server.add("a", DATA), options())
+        assert reader.read_locked_beside(*BESIDE) == NOT_ASKED, "there is no connection yet to leave for what is needed"
+        for _ in range(3):
+            server.reset()
+            before = reader.statistics
+            server.group = 3
+            assert reader.read_locked_beside(*BESIDE) == ANSWER
+            server.group = 1
+            now = reader.statistics
+            assert (server.requests, server.waves()) == (3, 1)
+            assert (now.requests - before.requests, now.waves - before.waves) == (3, 1)
+            assert now.nbytes - before.nbytes == 110_010
+        assert server.connections == 0, "they are kept"
+        reader.close()
+
+
+def test_ranges_beside_another_are_checked(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA), options())
+    assert reader.read_locked(0, 10) == DATA[:10]
+    with pytest.raises(SourceError):
+        reader.read_locked_beside(ByteRange(0, 10), [ByteRange(len(DATA) - 5, 10)])
+    with pytest.raises(ValueError, match="no byte range"):
+        reader.read_locked_beside(ByteRange(0, 10), [ByteRange(-1, 10)])
+    assert reader.read_locked_beside(ByteRange(0, 0), [ByteRange(5, 5)]) == (b"", [b""])
+    reader.close()
+
+
+def test_ranges_beside_another_go_where_it_goes(server: RangeServer) -> None:
+    """To where the server redirected to, with no credentials but those for there; not if it has to be asked anew."""
+    target = server.add("b", DATA, query="sig=1")
+    moved = server.add("a", DATA, fault="redirect", location=f"{target}?sig=1", require={"Authorization": SECRET})
+    reader = HttpReader(moved, options(headers={"Authorization": SECRET}))
+    assert reader.read_locked(0, 10) == DATA[:10]
+    server.reset()
+    assert reader.read_locked_beside(*BESIDE) == ANSWER
+    assert {request.path for request in server.log} == {"/b?sig=1"}
+    reader._location.ask_every_time()
+    assert reader.read_locked_beside(*BESIDE) == NOT_ASKED
+    reader.close()
+
+
+def test_a_refusal_of_all_is_met_by_what_is_needed(server: RangeServer) -> None:
+    """The address has expired: it is renewed for what is needed, and what was asked beside it is passed over."""
+    url = server.add("a", DATA, query="sig=1")
+    renewed: list[str] = []
+    reader = HttpReader(f"{url}?sig=1", options(renew=lambda name: renewed.append(name) or f"{url}?sig=2"))
+    assert reader.read_locked(0, 10) == DATA[:10]
+    server.resources["a"].query = "sig=2"
+    assert reader.read_locked_beside(*BESIDE) == (ANSWER[0], [None, None])
+    assert len(renewed) == 1
+    assert reader.read_locked_beside(*BESIDE) == ANSWER
+    reader.close()
+
+
+def test_another_file_for_all(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA), options())
+    assert reader.read_locked(0, 10) == DATA[:10]
+    server.resources["a"].fault = "changed"
+    server.resources["a"].after = server.resources["a"].seen
+    with pytest.raises(SourceChangedError):
+        reader.read_locked_beside(*BESIDE)
+    reader.close()
+
+
 @both
 def test_https_through_a_proxy(read: Read, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with RangeServer(certificate=certificate) as server, _tunnel() as (port, opened):

@@ -90,6 +90,7 @@ def snapshots(draw):
         fingerprint=Fingerprint((0, 100), 64, ("00" * 8, "11" * 8)),
         heaps=draw(st.sampled_from([{}, {800: heap}])),
         departures=tuple(draw(st.lists(st.just(Departure("/l", "external_link", ("o.h5",))), max_size=1))),
+        pairs=tuple(draw(st.lists(st.tuples(st.integers(0, size), st.integers(0, size)), max_size=3))),
     )
 
 
@@ -101,11 +102,12 @@ def test_a_document_is_read_back(tree, snapshot):
     assert not document.edited
     assert [p["path"] for p in document.problems] == [p.path for p in tree.problems]
     found = document.snapshot
-    assert (found.url, found.identity, found.fingerprint, found.departures) == (
+    assert (found.url, found.identity, found.fingerprint, found.departures, found.pairs) == (
         snapshot.url,
         snapshot.identity,
         snapshot.fingerprint,
         snapshot.departures,
+        snapshot.pairs,
     )
     assert [(start, bytes(data)) for start, data in found.pieces] == list(snapshot.pieces)
     assert snapshot_to_json(found) == snapshot_to_json(snapshot)
@@ -238,6 +240,13 @@ def _section(text):
         (lambda s: s.update(heaps={"8": {"step": 0, "collections": [[0, 1 << 50]], "blocks": []}}), "outside"),
         (lambda s: s.update(heaps={"8": {"step": 0, "collections": [], "blocks": [[0, 5]]}}), "not listed"),
         (lambda s: s.update(heaps=[]), "damaged"),
+        (lambda s: s.update(sparse={"8": 16}), "not a list"),
+        (lambda s: s.update(sparse=None), "not a list"),
+        (lambda s: s.update(sparse=[[8, 16, 24]]), "damaged"),
+        (lambda s: s.update(sparse=["ab"]), "size or address"),
+        (lambda s: s.update(sparse=[8]), "damaged"),
+        (lambda s: s.update(sparse=[[8, -1]]), "size or address"),
+        (lambda s: s.update(sparse=[[8, 1 << 70]]), "size or address"),
         (lambda s: s.pop("fingerprint"), "damaged"),
     ],
 )
