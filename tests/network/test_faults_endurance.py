@@ -69,6 +69,11 @@ def _selections(count: int) -> list[tuple[str, slice]]:
 
 
 def _by_open(document: str, **options: Any) -> Any:
+    """No selection is more than half of the cache."""
+    return lb.open(document, rdcc_nbytes=0, cache_bytes=600_000, **options)
+
+
+def _in_slabs(document: str, **options: Any) -> Any:
     return lb.open(document, rdcc_nbytes=0, cache_bytes=150_000, **options)
 
 
@@ -76,9 +81,14 @@ def _by_h5py(document: str, **options: Any) -> Any:
     return h5py.File(lb.hdf5_file(document, cache_bytes=150_000, **options), rdcc_nbytes=0)
 
 
-@pytest.mark.parametrize(("way", "count"), [(_by_open, 700), (_by_h5py, 300)], ids=["lb.open", "h5py"])
+# What the cache still holds of a slab depends on which thread comes first, and so does what is asked for again.
+@pytest.mark.parametrize(
+    ("way", "count", "leeway"),
+    [(_by_open, 700, 0), (_in_slabs, 300, 0.01), (_by_h5py, 300, 0)],
+    ids=["lb.open", "lb.open, in slabs", "h5py"],
+)
 def test_random_reads_while_one_request_in_ten_fails(
-    way: Callable[..., Any], count: int, made: dict[str, Any], server: RangeServer, tmp_path: Path
+    way: Callable[..., Any], count: int, leeway: float, made: dict[str, Any], server: RangeServer, tmp_path: Path
 ) -> None:
     """Every value is right, and each failure costs one further request and no more."""
     document = _document(made, server.add("a.h5", made["data"]), tmp_path)
@@ -99,7 +109,7 @@ def test_random_reads_while_one_request_in_ten_fails(
     resource.seen = resource.faults = 0
     with_faults = read_all()
     assert resource.faults > without * 0.05
-    assert with_faults == without + resource.faults
+    assert abs(with_faults - without - resource.faults) <= leeway * without
 
 
 def test_each_range_fails_twice_before_it_comes(made: dict[str, Any], server: RangeServer, tmp_path: Path) -> None:
