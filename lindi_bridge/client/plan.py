@@ -150,8 +150,8 @@ class ReadPlan:
 
     @property
     def is_decoded(self) -> bool:
-        """Whether its chunks go through filters; then libhdf5 reads each of them in one piece."""
-        return self.table is not None and self.filters > 0
+        """Whether it is all in chunks that go through filters; then libhdf5 reads each of them in one piece."""
+        return self.table is not None and self.filters > 0 and self.heap is None
 
     @property
     def chunk_nbytes(self) -> int:

@@ -57,3 +57,15 @@ def test_a_local_file_that_was_replaced_or_cut_is_an_error(tmp_path: Path) -> No
         os.truncate(path, end)
         with h5py.File(file._file_object) as again, pytest.raises(OSError):
             again["long"][:]
+
+
+def test_long_collections_of_strings_come_ahead(tmp_path: Path) -> None:
+    """libhdf5 reads them in two pieces."""
+    path, document = tmp_path / "a.h5", tmp_path / "a.lindi.json"
+    texts = [f"{number} {'x' * 3000}" for number in range(1000)]
+    with h5py.File(path, "w") as file:
+        file.create_dataset("d", data=texts, chunks=(10,), compression="gzip", dtype=h5py.string_dtype())
+    lb.index(path).save(document)
+    with lb.open(document) as file:
+        assert file["d"].asstr()[:].tolist() == texts
+        assert file._file_object.misses == 0
