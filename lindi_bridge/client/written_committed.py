@@ -11,13 +11,11 @@ from h5py import h5g, h5p, h5t
 
 from lindi_bridge.client.written_types import type_from_text
 from lindi_bridge.document.problems import Faults, MalformedError
+from lindi_bridge.hdf5.damage import DAMAGE
 from lindi_bridge.hdf5.stored_types import is_type
 from lindi_bridge.model.text import stored_name
 
 __all__ = ["CommittedTypes"]
-
-_FAILURES = (OSError, ValueError, TypeError, RuntimeError, KeyError)
-"""What h5py raises where libhdf5 refuses."""
 
 
 class CommittedTypes:
@@ -58,7 +56,7 @@ class CommittedTypes:
             with faults.at(path):
                 try:
                     type_from_text(text).commit(self._root, place)
-                except _FAILURES as error:
+                except DAMAGE as error:
                     if isinstance(error, MalformedError):
                         raise
                     raise MalformedError(f"libhdf5 cannot commit its type: {error}") from None
@@ -74,7 +72,7 @@ class CommittedTypes:
             return type_id
         try:
             committed = h5t.open(self._root, self._places.get(path, stored_name(path)))
-        except _FAILURES:
+        except DAMAGE:
             return type_id
         return committed if is_type(committed, type_id) else type_id
 

@@ -1,10 +1,16 @@
-"""Errors while libhdf5 reads: of the source, or of a file that is damaged."""
+"""Errors while libhdf5 reads: of the source, or of a file that is damaged or odd."""
 
 from __future__ import annotations
 
 from lindi_bridge.errors import SourceError
 
-__all__ = ["EndOfFileError", "refuse_source_error"]
+__all__ = ["DAMAGE", "EndOfFileError", "refuse_source_error"]
+
+DAMAGE = (KeyError, OSError, ValueError, RuntimeError, TypeError)
+"""What h5py raises for something in the file that libhdf5 cannot make sense of, or numpy has no type for.
+
+Errors of the source are among them: :func:`refuse_source_error` comes first wherever these are caught.
+"""
 
 
 class EndOfFileError(SourceError):

@@ -21,7 +21,7 @@ from h5py._objects import phil
 
 from lindi_bridge.hdf5.chunk_index import ChunkTableError, read_chunk_table
 from lindi_bridge.hdf5.chunk_tables import WalkedTable
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.stored_types import has_overlapping_members
 from lindi_bridge.hdf5.structures import StructureWalk, read_dataset_table
@@ -311,7 +311,7 @@ def _read_attributes(obj: h5py.h5o.ObjectID) -> None:
         try:
             if not has_overlapping_members(attributes.get_id(name).dtype):
                 attributes[name]
-        except (OSError, TypeError, ValueError, RuntimeError, KeyError) as error:
+        except DAMAGE as error:
             refuse_source_error(error)  # h5py cannot read it here, nor later
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import h5py
 
-from lindi_bridge.hdf5.damage import refuse_source_error
-from lindi_bridge.indexer.damage import DAMAGE
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 
 __all__ = ["attribute_or_none"]
 

@@ -10,9 +10,8 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.stored_types import has_overlapping_members, lists_padded_strings
-from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dtypes import (
     declared_fill,
     describe_dtype,

@@ -12,10 +12,9 @@ import h5py
 import numpy as np
 from h5py import h5d, h5ds
 
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
 from lindi_bridge.indexer.attribute import attribute_or_none
-from lindi_bridge.indexer.damage import DAMAGE
 
 __all__ = ["MACHINERY", "dimension_names", "dimension_number", "is_only_a_dimension", "is_scale"]
 

@@ -12,7 +12,7 @@ from lindi_bridge.hdf5.open import open_file_id
 from lindi_bridge.hdf5.under_way import without
 from lindi_bridge.hdf5.walk import Walk, is_stored_here, walk_file, walk_structures
 from lindi_bridge.indexer.embed import EmbedPolicy, plan_embedding
-from lindi_bridge.indexer.pages import metadata_ranges, union
+from lindi_bridge.indexer.pages import metadata_ranges, raw_stretches, union
 from lindi_bridge.indexer.pairs import sparse_pairs
 from lindi_bridge.indexer.profile import PROFILES, Profile
 from lindi_bridge.indexer.storage import InlinePolicy
@@ -69,12 +69,12 @@ def index_file(
             root, file, walk, inline, None if progress is None else lambda n: progress("index", n), profile
         )
         pairs = sparse_pairs(walk)
-        raw_offset, raw_nbytes = _raw_data(walk)
+        raw = raw_stretches(*_raw_data(walk))
     finally:
         h5py.File(file_id).close()
     reads = walk.reads | set(opening)
-    metadata = metadata_ranges(reads, raw_offset, raw_nbytes, file.size)
-    with_indexes = metadata_ranges(reads | walk.index_reads, raw_offset, raw_nbytes, file.size)
+    metadata = metadata_ranges(reads, raw, file.size)
+    with_indexes = metadata_ranges(reads | walk.index_reads, raw, file.size)
     # In a damaged file an address may lie after the end.
     embedded = union(r for r in (*with_indexes, *plan.ranges) if r.stop <= file.size)
     values = without(embedded, metadata)

@@ -10,23 +10,25 @@ import numpy as np
 from lindi_bridge.model.chunks import Int64Array
 from lindi_bridge.ranges import ByteRange, coalesce
 
-__all__ = ["PAGE", "metadata_ranges", "union"]
+__all__ = ["PAGE", "metadata_ranges", "raw_stretches", "union"]
 
 PAGE = 4096
 """Bytes. Another version of libhdf5, or another order of access, reads other bytes near those that were read."""
 
 
-def metadata_ranges(
-    reads: Iterable[tuple[int, int]], offset: Int64Array, nbytes: Int64Array, file_size: int
-) -> list[ByteRange]:
+Stretches = tuple[list[int], list[int]]
+"""First and last byte (exclusive) of raw data that lie directly one after the other, sorted."""
+
+
+def metadata_ranges(reads: Iterable[tuple[int, int]], raw: Stretches, file_size: int) -> list[ByteRange]:
     """Ranges that hold the metadata: the reads themselves, and the pages around them without raw data.
 
     Parameters
     ----------
     reads : iterable of (int, int)
         Address and length (bytes) of every read.
-    offset, nbytes : (n,) int64 array
-        Where raw data lie; in any order.
+    raw : two lists of int
+        From :func:`raw_stretches`.
     file_size : int
         Bytes.
 
@@ -38,13 +40,12 @@ def metadata_ranges(
     exact = [ByteRange(start, length) for start, length in reads if length]
     pages = {page for start, length in exact for page in range(start // PAGE, (start + length - 1) // PAGE + 1)}
     around = union(ByteRange(p * PAGE, min(PAGE, file_size - p * PAGE)) for p in pages)
-    begins, ends = _stretches(offset, nbytes)
-    free = [part for run in around for part in _without(run, begins, ends)]
+    free = [part for run in around for part in _without(run, *raw)]
     return union([*exact, *free])
 
 
-def _stretches(offset: Int64Array, nbytes: Int64Array) -> tuple[list[int], list[int]]:
-    """First and last byte (exclusive) of raw data that lie directly one after the other, sorted."""
+def raw_stretches(offset: Int64Array, nbytes: Int64Array) -> Stretches:
+    """Where raw data lie, given the addresses and sizes (bytes) of their pieces in any order."""
     order = np.argsort(offset)
     begins, ends = offset[order], np.maximum.accumulate((offset + nbytes)[order])
     first = np.flatnonzero(np.concatenate([[True], begins[1:] > ends[:-1]])) if len(begins) else np.empty(0, np.int64)

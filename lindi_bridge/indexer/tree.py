@@ -11,11 +11,10 @@ from typing import Any
 import h5py
 from h5py import h5g, h5i, h5l, h5o
 
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.departures import dataset_departure
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.walk import Walk, header_address, is_stored_here
-from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.datasets import loses_fill
 from lindi_bridge.indexer.dtypes import contains_references
 from lindi_bridge.indexer.profile import PROFILES, Profile

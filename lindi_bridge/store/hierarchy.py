@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from lindi_bridge.client.file import File
 from lindi_bridge.errors import LindiBridgeError
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.model.nodes import Problem
 from lindi_bridge.store.nodes import ArrayNode, GroupNode, Node, NodeMaker
 from lindi_bridge.store.objects import FileObjects, Member

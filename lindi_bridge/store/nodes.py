@@ -10,11 +10,10 @@ import h5py
 from h5py import h5d, h5i, h5t
 
 from lindi_bridge.client.file import File
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.departures import has_unknown_extent
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dimensions import MACHINERY, dimension_names, dimension_number, is_only_a_dimension
 from lindi_bridge.model.nodes import Problem
 from lindi_bridge.model.text import text_name

@@ -14,10 +14,9 @@ from lindi_bridge.client.companions import external_target
 from lindi_bridge.client.file import File
 from lindi_bridge.client.names import fetch_names_below
 from lindi_bridge.errors import NotHDF5Error
-from lindi_bridge.hdf5.damage import refuse_source_error
+from lindi_bridge.hdf5.damage import DAMAGE, refuse_source_error
 from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.hdf5.walk import header_address
-from lindi_bridge.indexer.damage import DAMAGE
 from lindi_bridge.indexer.dimensions import is_scale
 from lindi_bridge.indexer.values import ReferenceEncoder
 from lindi_bridge.model.text import stored_name, text_name

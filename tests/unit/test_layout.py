@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lindi_bridge.indexer.layout import contiguous_table, cut_contiguous
-from lindi_bridge.indexer.pages import metadata_ranges
+from lindi_bridge.indexer.pages import metadata_ranges, raw_stretches
 from lindi_bridge.ranges import ByteRange
 
 MIB = 1 << 20
@@ -59,7 +59,7 @@ def test_embedded_ranges_hold_every_read_and_no_other_raw_data(reads, data):
         position += gap + length
     offset = np.array([s for s, _ in stretches], np.int64)
     nbytes = np.array([n for _, n in stretches], np.int64)
-    found = metadata_ranges(reads, offset, nbytes, size)
+    found = metadata_ranges(reads, raw_stretches(offset, nbytes), size)
     assert found == sorted(found)
     covered = {byte for start, length in found for byte in range(start, start + length)}
     assert sum(r.length for r in found) == len(covered)
