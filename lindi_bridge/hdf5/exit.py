@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import threading
+import sys
 
 import h5py
 import numpy.ma  # noqa: F401 - imported by np.unique at its first use, when another thread's import could be forked
@@ -29,7 +29,7 @@ def close_python_files() -> None:
 
 def _end() -> None:
     close_python_files()
-    if threading.active_count() > 1:
+    if len(sys._current_frames()) > 1:
         # A daemon thread that is stopped inside h5py takes its lock along, and freeing any h5py object would wait for
         # ever. So the lock is taken here, for good: such a thread waits for it instead.
         phil.acquire()

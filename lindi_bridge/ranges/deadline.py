@@ -8,10 +8,12 @@ from threading import Event
 
 from lindi_bridge.errors import SourceError, SourceTimeoutError
 
-__all__ = ["Deadline", "TransientError", "backoff"]
+__all__ = ["LEAST_PATIENCE", "Deadline", "TransientError", "backoff", "patience"]
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
+LEAST_PATIENCE, _MOST_PATIENCE = 1.0, 5.0
+"""Seconds to wait for what is only a hint."""
 _GLANCE = 0.25
 """Seconds after which a read that may be abandoned looks whether it was."""
 
@@ -104,3 +106,19 @@ def backoff(attempt: int) -> float:
     """Seconds to wait after failed attempt number ``attempt`` (from 0): doubling, with jitter of half."""
     pause = min(_FIRST_PAUSE * 2.0**attempt, _LONGEST_PAUSE)
     return pause * (0.5 + random.random() / 2)
+
+
+def patience(seconds: float, nbytes: int, hinted: int) -> float:
+    """Seconds to wait for the answer to a hint.
+
+    Parameters
+    ----------
+    seconds : float
+        How long the range took that was asked for at the same time.
+    nbytes : int
+        Bytes of that range; not 0.
+    hinted : int
+        Bytes of the hint.
+    """
+    expected = seconds / nbytes * max(nbytes, hinted)
+    return min(max(LEAST_PATIENCE, 2 * expected), _MOST_PATIENCE)

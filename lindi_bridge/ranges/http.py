@@ -10,7 +10,7 @@ from functools import partial
 from threading import Event
 
 from lindi_bridge.errors import SourceChangedError, SourceError, SourceProtocolError, SourceTimeoutError
-from lindi_bridge.ranges.deadline import Deadline, TransientError
+from lindi_bridge.ranges.deadline import LEAST_PATIENCE, Deadline, TransientError, patience
 from lindi_bridge.ranges.http_answer import (
     REDIRECTS,
     Asked,
@@ -34,8 +34,6 @@ from lindi_bridge.ranges.workers import Workers
 __all__ = ["HttpReader"]
 
 _MAX_REDIRECTS = 10
-_LEAST_PATIENCE, _MOST_PATIENCE = 1.0, 5.0
-"""Seconds to wait for what is only a hint, to send it and to have its answer."""
 
 _Sent = SentRequest | bytes | None
 """A request for what may be needed; empty if it was not made, None if that failed."""
@@ -118,9 +116,8 @@ class HttpReader:
         try:
             began = time.monotonic()
             data = self._read_here(Asked(*wanted), partial(_abandon, sent))
-            pace = (time.monotonic() - began) / wanted.length
-            expected = pace * max(wanted.length, sum(hint.length for hint in hints))
-            deadline = Deadline(min(max(_LEAST_PATIENCE, 2 * expected), _MOST_PATIENCE), self._name)
+            seconds = patience(time.monotonic() - began, wanted.length, sum(hint.length for hint in hints))
+            deadline = Deadline(seconds, self._name)
             along: list[bytes | None] = []
             for number, hint in enumerate(hints):
                 request, sent[number] = sent[number], None
@@ -296,7 +293,7 @@ class HttpReader:
         url = self._location.place.url
         try:
             sent = self._transport.send_beside(
-                url, self._request_headers(url, asked), Deadline(_LEAST_PATIENCE, self._name)
+                url, self._request_headers(url, asked), Deadline(LEAST_PATIENCE, self._name)
             )
         except (SourceError, TransientError):
             return None

@@ -1,7 +1,7 @@
 """What h5py's global lock allows while it is held.
 
-While it is, no other Python thread may be waited for (that thread may need the lock to free an h5py object),
-and no Python lock may be taken that another thread may hold without h5py's lock. See :class:`SourceLockError`.
+While it is, no other Python thread may be waited for without a limit (that thread may need the lock to free an h5py
+object), and no Python lock may be taken that another thread may hold without h5py's lock. See :class:`SourceLockError`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -12,6 +14,7 @@ from typing import Any, TypeVar
 
 from lindi_bridge.errors import SourceChangedError, SourceError, SourceProtocolError
 from lindi_bridge.ranges.address import strip_secrets
+from lindi_bridge.ranges.deadline import patience
 from lindi_bridge.ranges.filesystem import check_expected, check_length
 from lindi_bridge.ranges.http_answer import changed_midway
 from lindi_bridge.ranges.identity import SourceIdentity
@@ -25,6 +28,28 @@ from lindi_bridge.ranges.workers import Workers
 __all__ = ["ObjectStoreReader"]
 
 T = TypeVar("T")
+
+
+class _Hint:
+    """A range that is read in a thread of its own, which nobody has to wait for."""
+
+    def __init__(self, wanted: ByteRange) -> None:
+        self.wanted = wanted
+        self.data: bytes | None = None
+        self._under_way = _thread.allocate_lock()
+        self._under_way.acquire()
+
+    def read(self, read: Callable[[ByteRange], bytes]) -> None:
+        try:
+            self.data = read(self.wanted)
+        except SourceError:
+            pass  # it is read again by whoever needs it, and then it is an error
+        finally:
+            self._under_way.release()
+
+    def wait(self, seconds: float) -> bytes | None:
+        self._under_way.acquire(timeout=seconds)
+        return self.data
 
 
 class ObjectStoreReader:
@@ -100,6 +125,26 @@ class ObjectStoreReader:
         self._tally.add(waves=1)
         return self._read_here(wanted)
 
+    def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
+        """Read one range, and others in threads of their own meanwhile; see :class:`PairReader`.
+
+        Such a thread may come to free an h5py object, and then waits for the caller to give up h5py's lock. Therefore
+        it is waited for with a time limit only, and started without :mod:`threading`, whose locks others may hold.
+        """
+        for asked in (wanted, *hints):
+            check_range(asked, self._size(), self._name)
+        if not wanted.length:
+            return b"", [b""] * len(hints)
+        self._tally.add(waves=1)
+        self._refuse_child()
+        self._access.refresh()
+        under_way = [self._begin(hint) for hint in hints]
+        began = time.monotonic()
+        data = self._read_here(wanted)
+        now = time.monotonic()
+        limit = now + patience(now - began, wanted.length, sum(hint.length for hint in hints))
+        return data, [b"" if hint is None else hint.wait(max(0.0, limit - time.monotonic())) for hint in under_way]
+
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges, ``options.concurrency`` at a time; see :class:`RangeReader`."""
         refuse_under_lock(self._name)
@@ -122,6 +167,16 @@ class ObjectStoreReader:
         """Let the threads of waves and the connections end. Idempotent; used again, the reader makes new ones."""
         self._end_workers()
         self._access.close()
+
+    def _begin(self, wanted: ByteRange) -> _Hint | None:
+        if not wanted.length:
+            return None
+        hint = _Hint(wanted)
+        try:
+            _thread.start_new_thread(hint.read, (self._read,))
+        except RuntimeError:
+            return None  # the interpreter is ending, or the system has no thread left
+        return hint
 
     def _end_workers(self) -> None:
         while self._workers:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -221,6 +223,144 @@ print(os.waitpid(child, 0)[1])
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     assert done.stdout.strip() == "0"
+
+
+# -- ranges beside another --------------------------------------------------------------------------------------------
+
+BESIDE = ByteRange(3, 60_000), [ByteRange(100_000, 50_000), ByteRange(90_000, 10)]
+NEEDED = DATA[3:60_003]
+ALONG = [DATA[100_000:150_000], DATA[90_000:90_010]]
+
+
+@pytest.fixture
+def store(server: RangeServer) -> Iterator[ObjectStoreReader]:
+    """An object that is served by our own server, so that requests are seen."""
+    server.add("bucket/a", DATA)
+    reader = ObjectStoreReader(
+        "s3://bucket/a", options({"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"})
+    )
+    yield reader
+    reader.close()
+
+
+def test_ranges_beside_another(server: RangeServer, store: ObjectStoreReader) -> None:
+    phil = pytest.importorskip("h5py")._objects.phil
+    for _ in range(3):
+        server.reset()
+        before = store.statistics
+        server.group = 3
+        with phil:
+            assert store.read_locked_beside(*BESIDE) == (NEEDED, ALONG)
+        server.group = 1
+        now = store.statistics
+        assert (server.requests, server.waves()) == (3, 1)
+        assert (now.requests - before.requests, now.waves - before.waves) == (3, 1)
+        assert now.nbytes - before.nbytes == 110_010
+
+
+def test_ranges_beside_another_are_checked(store: ObjectStoreReader) -> None:
+    assert store.read_locked(0, 10) == DATA[:10]
+    with pytest.raises(SourceError):
+        store.read_locked_beside(ByteRange(0, 10), [ByteRange(len(DATA) - 5, 10)])
+    with pytest.raises(ValueError, match="no byte range"):
+        store.read_locked_beside(ByteRange(0, 10), [ByteRange(-1, 10)])
+    assert store.read_locked_beside(ByteRange(0, 0), [ByteRange(5, 5)]) == (b"", [b""])
+    assert store.read_locked_beside(ByteRange(0, 3), [ByteRange(5, 0)]) == (DATA[:3], [b""])
+
+
+def test_what_comes_beside_is_of_the_same_object(server: RangeServer, store: ObjectStoreReader) -> None:
+    assert store.read_locked(0, 10) == DATA[:10]
+    server.resources["bucket/a"].fault = "changed"
+    server.resources["bucket/a"].after = server.resources["bucket/a"].seen
+    with pytest.raises(SourceChangedError):
+        store.read_locked_beside(*BESIDE)
+
+
+def test_what_goes_wrong_beside_another_is_passed_over(
+    store: ObjectStoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = store._read
+
+    def fail(wanted: ByteRange, head: bool = False) -> bytes:
+        if wanted == BESIDE[1][0]:
+            raise SourceError("gone")
+        return read(wanted, head)
+
+    monkeypatch.setattr(store, "_read", fail)
+    assert store.read_locked_beside(*BESIDE) == (NEEDED, [None, ALONG[1]])
+    monkeypatch.setattr(store, "_read", read)
+    assert store.read_locked_beside(*BESIDE) == (NEEDED, ALONG)
+
+    def no_thread(*args: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("_thread.start_new_thread", no_thread)
+    assert store.read_locked_beside(*BESIDE) == (NEEDED, [b"", b""])
+
+
+def test_what_comes_late_beside_another_is_not_waited_for(
+    store: ObjectStoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lindi_bridge.ranges.deadline.LEAST_PATIENCE", 0.05)
+    read, late, ended = store._read, threading.Event(), threading.Event()
+
+    def slow(wanted: ByteRange, head: bool = False) -> bytes:
+        if wanted == BESIDE[1][1]:
+            late.wait()
+            ended.set()
+        return read(wanted, head)
+
+    monkeypatch.setattr(store, "_read", slow)
+    assert store.read_locked_beside(*BESIDE) == (NEEDED, [ALONG[0], None])
+    late.set()
+    assert ended.wait(10)
+
+
+def test_a_collection_in_the_thread_beside_does_not_hang(
+    store: ObjectStoreReader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It frees an object of h5py, which needs the lock that the reader holds."""
+    h5py = pytest.importorskip("h5py")
+    monkeypatch.setattr("lindi_bridge.ranges.deadline.LEAST_PATIENCE", 0.05)
+    read, collected = store._read, threading.Event()
+
+    def collect(wanted: ByteRange, head: bool = False) -> bytes:
+        if wanted == BESIDE[1][0]:
+            gc.collect()
+            collected.set()
+        return read(wanted, head)
+
+    monkeypatch.setattr(store, "_read", collect)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["a"] = 1
+        gc.collect()
+        garbage = [file["a"].id]
+        garbage.append(garbage)
+        with h5py._objects.phil:
+            del garbage
+            assert store.read_locked_beside(*BESIDE) == (NEEDED, [None, ALONG[1]])
+            assert not collected.is_set()
+        assert collected.wait(10)
+
+
+def test_the_process_ends_while_something_comes_beside(server: RangeServer) -> None:
+    server.add("bucket/a", DATA)
+    server.add("bucket/slow", DATA, fault="stall", seconds=30, after=2)
+    code = f"""
+import lindi_bridge.ranges.deadline as deadline
+from lindi_bridge.ranges import ByteRange, ObjectStoreReader, ReaderOptions
+import h5py, lindi_bridge as lb
+deadline.LEAST_PATIENCE = 0.05
+storage = {{"anon": True, "endpoint_url": "http://127.0.0.1:{server.port}"}}
+reader = ObjectStoreReader("s3://bucket/slow", ReaderOptions(storage_options=storage))
+read = reader.read_locked
+read(0, 5)
+reader._read_here = lambda wanted: bytes(wanted.length)
+reader._read(ByteRange(0, 5))
+print(reader.read_locked_beside(ByteRange(0, 5), [ByteRange(100, 5)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"({bytes(5)!r}, [None])\n", "")
 
 
 def test_presigned_address(seaweed: Seaweed) -> None:
