@@ -16,7 +16,8 @@ from lindi_bridge.ranges import ByteRange
 __all__ = ["ExtentCache", "HeldBytes", "missing_ranges"]
 
 _clock = itertools.count()
-_UNREAD = 1 << 60
+_PATIENCE = 2
+"""How many times the bytes of a cache may be fetched before what was fetched ahead counts as forgotten."""
 
 
 class HeldBytes(Protocol):
@@ -30,19 +31,26 @@ class HeldBytes(Protocol):
 
 
 class _Extent:
-    """Bytes of the file from address ``start``, and when they were last used."""
+    """Bytes of the file from address ``start``, and when they were last used.
 
-    __slots__ = ("data", "start", "used")
+    ``came`` is how many bytes had been added to the cache when they were.
+    """
 
-    def __init__(self, start: int, data: memoryview) -> None:
+    __slots__ = ("came", "data", "is_unread", "start", "used")
+
+    def __init__(self, start: int, data: memoryview, came: int) -> None:
         self.start = start
         self.data = data
-        # What was fetched ahead and not read yet is dropped last, or fetching the next slab would drop this one.
-        self.used = _UNREAD + next(_clock)
+        self.came = came
+        self.is_unread = True
+        self.used = next(_clock)
 
 
 class ExtentCache:
-    """Disjoint pieces of one file, the least recently used dropped first, those that were never used last.
+    """Disjoint pieces of one file, the least recently used dropped first.
+
+    What was fetched ahead and not read yet is dropped last, or fetching the next slab would drop this one; but not if
+    much has been fetched since: then nobody is going to read it.
 
     Parameters
     ----------
@@ -58,6 +66,7 @@ class ExtentCache:
         self._limit = limit
         self._snapshot: tuple[list[int], list[_Extent]] = ([], [])
         self._nbytes = 0
+        self._added = 0
 
     @property
     def nbytes(self) -> int:
@@ -69,7 +78,7 @@ class ExtentCache:
         extent = self._extent(address)
         if extent is None:
             return None
-        extent.used = next(_clock)
+        extent.used, extent.is_unread = next(_clock), False
         return extent.data[address - extent.start :]
 
     def peek(self, address: int) -> memoryview | None:
@@ -80,7 +89,7 @@ class ExtentCache:
     def is_unread(self, address: int) -> bool:
         """Whether a piece is held there that was never found."""
         extent = self._extent(address)
-        return extent is not None and extent.used >= _UNREAD
+        return extent is not None and extent.is_unread
 
     def _extent(self, address: int) -> _Extent | None:
         starts, extents = self._snapshot
@@ -102,7 +111,8 @@ class ExtentCache:
         for start, data in pieces:
             self._insert(starts, extents, start, memoryview(data))
         if self._limit is not None and self._nbytes > self._limit:
-            extents.sort(key=lambda extent: extent.used, reverse=True)
+            forgotten = self._added - _PATIENCE * self._limit
+            extents.sort(key=lambda e: (e.is_unread and e.came >= forgotten, e.used), reverse=True)
             while self._nbytes > self._limit and len(extents) > 1:
                 self._nbytes -= len(extents.pop().data)
             extents.sort(key=lambda extent: extent.start)
@@ -120,10 +130,11 @@ class ExtentCache:
             inside += 1
         if inside < len(starts):
             data = data[: max(0, starts[inside] - start)]
-        new = [_Extent(start, data)] if len(data) else []
+        new = [_Extent(start, data, self._added)] if len(data) else []
         starts[index:inside] = [extent.start for extent in new]
         extents[index:inside] = new
         self._nbytes += len(data)
+        self._added += len(data)
 
     def clear(self) -> None:
         """Drop everything."""

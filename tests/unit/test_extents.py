@@ -70,3 +70,15 @@ def test_what_was_not_read_yet_goes_last():
     assert cache.find(100) is not None
     cache.add([(300, FILE[300:310])])
     assert [k for k in (0, 100, 200, 300) if cache.find(k) is not None] == [0, 200, 300]
+
+
+def test_what_nobody_has_read_for_long_goes_first():
+    cache = ExtentCache(30)
+    cache.add([(0, bytes(10))])
+    for start in range(100, 150, 10):
+        cache.add([(start, bytes(10))])
+        assert cache.find(start) is not None
+        assert cache.peek(0) is not None, "it may be read yet"
+    cache.add([(200, bytes(10))])
+    assert cache.peek(0) is None
+    assert [cache.peek(start) is not None for start in (130, 140, 200)] == [True] * 3
