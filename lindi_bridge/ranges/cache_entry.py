@@ -7,7 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lindi_bridge.ranges.cache_segment import PAGE, PART, DamagedSegmentError, Piece, Segment, read_run, read_run_into
+from lindi_bridge.ranges.cache_segment import (
+    PAGE,
+    PART,
+    DamagedSegmentError,
+    Piece,
+    Segment,
+    compare,
+    read_exactly,
+)
 from lindi_bridge.ranges.file_bytes import read_into
 from lindi_bridge.ranges.reader import ByteRange
 
@@ -70,8 +78,6 @@ class CacheEntry:
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Read ranges to where they are wanted, if the disk has all of them.
 
-        A piece that was compared with its checksum once is not compared again by this method.
-
         Parameters
         ----------
         runs : sequence of (int, memoryview)
@@ -82,7 +88,21 @@ class CacheEntry:
         bool
             False if anything is missing; then the buffers hold anything.
         """
-        self._refresh()
+        return self._read_all(runs) or (self._refresh() and self._read_all(runs))
+
+    def holds(self, wanted: ByteRange) -> bool:
+        """Whether there is all of a range; does not look at the bytes."""
+        return self._has(wanted) or (self._refresh() and self._has(wanted))
+
+    def _has(self, wanted: ByteRange) -> bool:
+        position = wanted.start
+        for piece in self._pieces(wanted):
+            if piece.start > position:
+                return False
+            position = piece.stop
+        return position >= wanted.stop
+
+    def _read_all(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         opened = _OpenSegment()
         try:
             return all(self._read_into(start, view, opened) for start, view in runs)
@@ -91,14 +111,14 @@ class CacheEntry:
 
     def _read_into(self, start: int, view: memoryview, opened: _OpenSegment) -> bool:
         position, stop = start, start + len(view)
+        for piece in self._pages.get(start // PAGE, ()):  # what is short lies in one
+            if piece.start <= start and stop <= piece.stop and not piece.segment.gone:
+                return opened.read_into([piece], start, view)
         for run in _runs(self._pieces(ByteRange(start, len(view)))):
-            if run[0].start > position:
+            end = min(run[-1].stop, stop)
+            if run[0].start > position or not opened.read_into(run, position, view[position - start : end - start]):
                 return False
-            for part in _cut_at(run, position, stop):
-                begin, end = max(part[0].start, position), min(part[-1].stop, stop)
-                if not opened.read_into(part, begin, view[begin - start : end - start]):
-                    return False
-                position = end
+            position = end
         return position == stop
 
     def _read(self, wanted: ByteRange, opened: _OpenSegment) -> list[Part]:
@@ -106,14 +126,12 @@ class CacheEntry:
         position = wanted.start
         for run in _runs(self._pieces(wanted)):
             start, stop = max(run[0].start, position), min(run[-1].stop, wanted.stop)
-            data = opened.read(run)
+            data = opened.read(run, start, stop)
             if data is None:
                 continue  # what it held is missing, together with what is missing around it
             if start > position:
                 parts.append(Part(position, start, None))
-            first = start - run[0].start
-            whole = first == 0 and stop == run[-1].stop
-            parts.append(Part(start, stop, data if whole else data[first : first + stop - start]))
+            parts.append(Part(start, stop, data))
             position = stop
         if position < wanted.stop:
             parts.append(Part(position, wanted.stop, None))
@@ -133,12 +151,12 @@ class CacheEntry:
             else:
                 position = min([(page + 1) * PAGE, *(p.start for p in here)])
 
-    def _refresh(self) -> None:
-        """Take in what this and other processes have written since the last time."""
+    def _refresh(self) -> bool:
+        """Take in what this and other processes have written since the last time; whether there may be anything."""
         try:
             changed = os.stat(self.folder).st_mtime_ns
             if changed == self._listed:
-                return
+                return False
             names = os.listdir(self.folder)
         except OSError:  # not there yet, deleted, or taken away
             names, changed = [], -1
@@ -157,6 +175,7 @@ class CacheEntry:
             for piece in pieces:
                 self._pages.setdefault(piece.start // PAGE, []).append(piece)
         self._listed = changed
+        return True
 
     def _drop(self, names: set[str]) -> None:
         """Forget segments that were deleted; their pieces all at once, when they have become the most."""
@@ -172,67 +191,97 @@ class CacheEntry:
 
 
 class _OpenSegment:
-    """The segment that was read last, kept open for the next run of the same wave, and that run itself.
+    """The segment that was read last, kept open for the next run of the same wave.
 
-    Small ranges of a wave lie side by side, many in one piece.
+    Where bytes have to be compared with checksums, the last run is kept as well: small ranges of a wave lie side by
+    side, many in one piece.
     """
 
     def __init__(self) -> None:
         self._segment: Segment | None = None
         self._descriptor = -1
+        self._checked: set[int] | None = None
         self._run: Sequence[Piece] = ()
         self._data = b""
 
-    def read(self, run: Sequence[Piece]) -> bytes | None:
-        """Read pieces that lie one after the other; None if the segment is gone or damaged."""
-        if run == self._run:
-            return self._data
-        try:
-            self._run, self._data = run, read_run(self._open(run[0].segment), run)
-            return self._data
-        except (DamagedSegmentError, OSError) as problem:
-            self.close()
-            _forget(run[0].segment, problem)
-            return None
-
-    def read_into(self, run: Sequence[Piece], start: int, view: memoryview) -> bool:
-        """Read pieces that lie one after the other, or a part of one, into a buffer; False if that is not possible.
+    def read(self, run: Sequence[Piece], start: int, stop: int) -> bytes | None:
+        """Read bytes of pieces that lie one after the other; None if the segment is gone or damaged.
 
         Parameters
         ----------
         run : sequence of Piece
-            All of them are wanted, or it is one alone.
+            All of them are wanted, but for the beginning of the first and the end of the last.
+        start, stop : int
+            Addresses of the first byte and of the one after the last.
+        """
+        first = run[0]
+        try:
+            self._open(first.segment)
+            if self._checked is None:
+                return read_exactly(self._descriptor, stop - start, first.offset + start - first.start)
+            if run != self._run:
+                data = read_exactly(self._descriptor, run[-1].stop - first.start, first.offset)
+                compare(run, memoryview(data), self._checked)
+                self._run, self._data = run, data
+            return self._data[start - first.start : stop - first.start]
+        except (DamagedSegmentError, OSError) as problem:
+            self.close()
+            _forget(first.segment, problem)
+            return None
+
+    def read_into(self, run: Sequence[Piece], start: int, view: memoryview) -> bool:
+        """Read bytes of pieces that lie one after the other into a buffer; False if that is not possible.
+
+        Parameters
+        ----------
+        run : sequence of Piece
+            All of them are wanted, but for the beginning of the first and the end of the last.
         start : int
             Address of the first byte that is wanted.
         view : memoryview
             Where the bytes go.
         """
-        first = run[0]
-        is_whole = start == first.start and start + len(view) == run[-1].stop
-        if not is_whole and first.offset not in first.segment.checked:  # a part can be trusted if the whole can be
-            data = self.read(run)
-            if data is not None:
-                view[:] = memoryview(data)[start - first.start : start - first.start + len(view)]
-            return data is not None
+        segment = run[0].segment
         try:
-            descriptor = self._open(first.segment)
-            if is_whole:
-                read_run_into(descriptor, run, view)
-            elif read_into(descriptor, view, first.offset + start - first.start) != len(view):
-                raise DamagedSegmentError
+            self._open(segment)
+            if self._checked is None:
+                return self._read_part(run[0], start, view)
+            for part in _cut_at(run, start, start + len(view)):
+                begin = max(part[0].start, start)
+                if not self._read_checked(part, begin, view[begin - start : part[-1].stop - start], self._checked):
+                    return False
         except (DamagedSegmentError, OSError) as problem:
             self.close()
-            _forget(first.segment, problem)
+            _forget(segment, problem)
             return False
         return True
 
-    def _open(self, segment: Segment) -> int:
+    def _read_checked(self, run: Sequence[Piece], start: int, view: memoryview, checked: set[int]) -> bool:
+        """Read all of some pieces, or a part of one, and compare what was not compared yet."""
+        is_whole = len(view) == run[-1].stop - run[0].start
+        if is_whole or run[0].offset in checked:
+            self._read_part(run[0], start, view)
+            if is_whole:
+                compare(run, view, checked)
+            return True
+        data = self.read(run, start, start + len(view))  # a part can be trusted if the whole can be
+        if data is not None:
+            view[:] = data
+        return data is not None
+
+    def _read_part(self, first: Piece, start: int, view: memoryview) -> bool:
+        if read_into(self._descriptor, view, first.offset + start - first.start) != len(view):
+            raise DamagedSegmentError
+        return True
+
+    def _open(self, segment: Segment) -> None:
         if self._segment is not segment:
             self.close()
             self._descriptor = segment.open()
             self._segment = segment
-            _note_use(segment)
-        return self._descriptor
+            status = os.fstat(self._descriptor)
+            self._checked = segment.checked(status)
+            _note_use(segment, status)
 
     def close(self) -> None:
         descriptor, self._descriptor, self._segment = self._descriptor, -1, None
@@ -256,7 +305,7 @@ def _runs(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield run
 
 
-def _cut_at(run: list[Piece], start: int, stop: int) -> Iterator[list[Piece]]:
+def _cut_at(run: Sequence[Piece], start: int, stop: int) -> Iterator[Sequence[Piece]]:
     """The first and the last piece of a run apart, where only a part of them is wanted."""
     first = 1 if run[0].start < start else 0
     last = len(run) - 1 if run[-1].stop > stop else len(run)
@@ -275,12 +324,12 @@ def _forget(segment: Segment, problem: Exception) -> None:
             pass  # deleted meanwhile, or the folder is read-only: it is not used in any case
 
 
-def _note_use(segment: Segment) -> None:
+def _note_use(segment: Segment, status: os.stat_result) -> None:
     """Say on the disk that a segment is in use, so that others are evicted first."""
-    now = time.monotonic()
-    if now - segment.used > _NOTE_EVERY:
+    now = time.time()
+    if now - max(segment.used, status.st_atime) > _NOTE_EVERY:
         segment.used = now
         try:
-            os.utime(segment.path)
+            os.utime(segment.path, ns=(int(now * 1e9), status.st_mtime_ns))
         except OSError:
             pass  # deleted meanwhile, or a read-only folder, where nothing is evicted

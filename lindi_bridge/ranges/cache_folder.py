@@ -19,7 +19,11 @@ _LOW_WATER = 0.9
 
 
 class CachedFile(NamedTuple):
-    """A file in the folder; ``used`` is when it was last used, in seconds since the epoch."""
+    """A file in the folder; ``used`` is when it was last used, in seconds since the epoch.
+
+    That is its time of last access, which readers set. The time of last change of a complete file says something else;
+    of what is still being written, it is the later of the two.
+    """
 
     used: float
     nbytes: int
@@ -37,7 +41,7 @@ def cached_files(root: str) -> Iterator[CachedFile]:
                 except FileNotFoundError:
                     continue
                 if stat.S_ISREG(status.st_mode):
-                    yield CachedFile(status.st_mtime, status.st_size, path)
+                    yield CachedFile(max(status.st_atime, status.st_mtime), status.st_size, path)
 
 
 def evict(root: str, limit: int, room: int) -> int:

@@ -1,36 +1,42 @@
 """One file of the disk cache: byte ranges of a remote file, each with its checksum.
 
-Written under a temporary name and then renamed, so that a segment is there whole or not at all, as far as the file
-system keeps its word; the checksums tell where it does not (a crash of the machine, a damaged disk).
+Written under a temporary name and then renamed, so that a segment is there whole or not at all. Nothing waits for the
+disk, so this holds only until the machine stops. Therefore a segment says in which run of the machine it was written;
+in that run it is trusted as any local file is, as long as nobody has changed it, and afterwards the checksums tell
+whether it has come to the disk whole. That nobody has changed it is seen from its time of last change: it is set to
+:data:`SEALED`, which no change leaves as it is.
 
-Layout, all numbers little-endian: ``LBRANGE2``; 16 bytes that say of which file and state the ranges are; number of
-pieces (4 bytes); CRC-32 of what is before it and of the table (4 bytes); the table, 16 bytes a piece: address in the
-remote file (8), length (4), checksum (4, see :func:`checksum_of`); and the pieces one after the other. No piece crosses
-a multiple of 256 KiB, so that a small part of a segment can be read and checked alone.
+Layout, all numbers little-endian: ``LBRANGE3``; 16 bytes that say of which file and state the ranges are; 16 bytes that
+say in which run of the machine they were written (zeros where the system does not tell); number of pieces (4 bytes);
+CRC-32 of what is before it and of the table (4 bytes); the table, 16 bytes a piece: address in the remote file (8),
+length (4), checksum (4, see :func:`checksum_of`); and the pieces one after the other. No piece crosses a multiple of
+256 KiB, so that a small part of a segment can be read and checked alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import secrets
 import struct
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-
-from lindi_bridge.ranges.file_bytes import read_into
 
 __all__ = [
     "KEY_NBYTES",
     "PAGE",
     "PART",
+    "SEALED",
     "DamagedSegmentError",
     "Piece",
     "Segment",
     "checksum_of",
+    "compare",
     "cut",
-    "read_run",
-    "read_run_into",
+    "read_exactly",
     "segment_nbytes",
     "write_segment",
 ]
@@ -42,12 +48,19 @@ PAGE = 256 * 1024
 PART = ".part"
 """How the names of files end that are not complete yet."""
 
-_MAGIC = b"LBRANGE2"
-_HEAD = struct.Struct("<8s16sI")
+SEALED = 946_684_800_000_000_000
+"""Nanoseconds since the epoch, the beginning of 2000: time of last change of a segment that is as it was written."""
+
+_MAGIC = b"LBRANGE3"
+_HEAD = struct.Struct("<8s16s16sI")
 _CHECKSUM = struct.Struct("<I")
 _ROW = struct.Struct("<QII")
 _SHEET = 4096
+_NOT_NOTED = getattr(os, "O_NOATIME", 0)
+"""Who reads the table of a segment does not use it: the system must not note the time of access by itself."""
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FIXED = _HEAD.size + _CHECKSUM.size
+_UNKNOWN_RUN = bytes(16)
 
 
 class DamagedSegmentError(Exception):
@@ -73,16 +86,17 @@ class Segment:
         Where it is.
     """
 
-    __slots__ = ("checked", "gone", "path", "used")
+    __slots__ = ("_checked", "_is_of_this_run", "gone", "path", "used")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.gone = False
         """Known to be deleted or damaged."""
-        self.checked: set[int] = set()
-        """Offsets of pieces that were found to be what was written."""
         self.used = float("-inf")
-        """When its use was last noted on the disk (seconds of the monotonic clock)."""
+        """When its use was last noted on the disk (seconds since the epoch)."""
+        self._is_of_this_run = False
+        # With the state of the file in which they were compared, so that no thread can see one without the other.
+        self._checked: tuple[tuple[int, int], set[int]] = ((0, 0), set())
 
     def pieces(self, key: bytes) -> list[Piece]:
         """Read the table.
@@ -102,11 +116,11 @@ class Segment:
         descriptor = self.open()
         try:
             size = os.fstat(descriptor).st_size
-            fixed = _read(descriptor, _FIXED, 0)
-            magic, found, count = _HEAD.unpack_from(fixed)
+            fixed = read_exactly(descriptor, _FIXED, 0)
+            magic, found, run, count = _HEAD.unpack_from(fixed)
             if magic != _MAGIC or found != key or _FIXED + count * _ROW.size > size:
                 raise DamagedSegmentError
-            table = _read(descriptor, count * _ROW.size, _FIXED)
+            table = read_exactly(descriptor, count * _ROW.size, _FIXED)
         finally:
             os.close(descriptor)
         if zlib.crc32(table, zlib.crc32(fixed[: _HEAD.size])) != _CHECKSUM.unpack_from(fixed, _HEAD.size)[0]:
@@ -117,53 +131,70 @@ class Segment:
             offset += length
         if offset != size:
             raise DamagedSegmentError
+        self._is_of_this_run = run == _run_of_the_machine() != _UNKNOWN_RUN
         return pieces
+
+    def checked(self, status: os.stat_result) -> set[int] | None:
+        """Offsets of the pieces that were compared with their checksums, or None where none has to be.
+
+        Parameters
+        ----------
+        status : os.stat_result
+            What the file system says of the open file.
+        """
+        if self._is_of_this_run and status.st_mtime_ns == SEALED:
+            return None
+        state = (status.st_mtime_ns, status.st_size)
+        if self._checked[0] != state:
+            self._checked = (state, set())
+        return self._checked[1]
 
     def open(self) -> int:
         """Open it, and return the descriptor."""
-        return os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+        try:
+            return os.open(self.path, _READ | _NOT_NOTED)
+        except PermissionError:  # the file is somebody else's
+            return os.open(self.path, _READ)
 
 
-def read_run(descriptor: int, pieces: Sequence[Piece]) -> bytes:
-    """Read pieces that lie one after the other in an open segment.
+def read_exactly(descriptor: int, length: int, offset: int) -> bytes:
+    """Read bytes of an open segment.
 
     Raises
     ------
     DamagedSegmentError
-        They are not the bytes that were written.
+        There are not so many.
     OSError
         They cannot be read.
     """
-    begin = pieces[0].offset
-    data = _read(descriptor, pieces[-1].offset + pieces[-1].stop - pieces[-1].start - begin, begin)
-    _compare(pieces, memoryview(data), begin)
+    data = os.pread(descriptor, length, offset)
+    if len(data) != length:
+        raise DamagedSegmentError
     return data
 
 
-def read_run_into(descriptor: int, pieces: Sequence[Piece], view: memoryview) -> None:
-    """Read pieces that lie one after the other in an open segment into a buffer of their length.
+def compare(pieces: Sequence[Piece], view: memoryview, checked: set[int]) -> None:
+    """Compare pieces that lie one after the other, and were read, with their checksums; each only once.
 
-    Each is compared with its checksum the first time only.
+    Parameters
+    ----------
+    pieces : sequence of Piece
+        All of one segment.
+    view : memoryview
+        Their bytes.
+    checked : set of int
+        Offsets of those that need not be compared; the others are added.
 
     Raises
     ------
     DamagedSegmentError
         They are not the bytes that were written.
-    OSError
-        They cannot be read.
     """
-    begin = pieces[0].offset
-    if read_into(descriptor, view, begin) != len(view):
-        raise DamagedSegmentError
-    _compare([piece for piece in pieces if piece.offset not in piece.segment.checked], view, begin)
-
-
-def _compare(pieces: Sequence[Piece], view: memoryview, begin: int) -> None:
-    """Compare pieces with their checksums; ``begin`` is the offset at which ``view`` was read."""
-    for start, stop, offset, checksum, segment in pieces:
-        if checksum_of(view[offset - begin : offset - begin + stop - start]) != checksum:
+    for start, stop, offset, checksum, _ in pieces:
+        position = offset - pieces[0].offset
+        if offset not in checked and checksum_of(view[position : position + stop - start]) != checksum:
             raise DamagedSegmentError
-        segment.checked.add(offset)
+        checked.add(offset)
 
 
 def checksum_of(data: memoryview) -> int:
@@ -218,7 +249,7 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
         The disk is full, the folder may not be written to, or is gone.
     """
     table = b"".join(_ROW.pack(start, len(data), checksum_of(data)) for start, data in pieces)
-    head = _HEAD.pack(_MAGIC, key, len(pieces))
+    head = _HEAD.pack(_MAGIC, key, _run_of_the_machine(), len(pieces))
     name = os.path.join(folder, secrets.token_hex(8))
     descriptor = os.open(name + PART, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
@@ -226,6 +257,8 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
             file.write(head + _CHECKSUM.pack(zlib.crc32(table, zlib.crc32(head))) + table)
             for _, data in pieces:
                 file.write(data)
+        with contextlib.suppress(OSError):  # then it is compared with its checksums
+            os.utime(name + PART, ns=(time.time_ns(), SEALED))
         os.rename(name + PART, name)
     except BaseException:
         try:
@@ -235,8 +268,12 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
         raise
 
 
-def _read(descriptor: int, length: int, offset: int) -> bytes:
-    data = os.pread(descriptor, length, offset)
-    if len(data) != length:
-        raise DamagedSegmentError
-    return data
+@functools.cache
+def _run_of_the_machine() -> bytes:
+    """Which run of the machine this is: another one after each start of the system."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:  # a UUID; see random(4)
+            run = bytes.fromhex(file.read().decode().replace("-", ""))
+    except (OSError, ValueError):
+        return _UNKNOWN_RUN
+    return run if len(run) == len(_UNKNOWN_RUN) else _UNKNOWN_RUN

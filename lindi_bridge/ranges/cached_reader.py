@@ -103,6 +103,11 @@ class CachedReader:
         answers = iter(fetched)
         return [_joined([next(answers) if p.data is None else p.data for p in found]) for found in parts]
 
+    def holds(self, wanted: ByteRange) -> bool:
+        """Whether all bytes of a range are on the disk, as far as that is known without asking the source."""
+        entry = self._find_entry()
+        return entry is not None and entry.holds(wanted)
+
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Read ranges from the disk to where they are wanted, in the calling thread.
 

@@ -20,7 +20,7 @@ __all__ = ["DiskCache", "disk_cache"]
 
 _logger = logging.getLogger(__name__)
 
-_LAYOUT = "ranges-1"
+_LAYOUT = "ranges-2"
 """Name of the folder inside the one that the user gives, with the number of its layout: what else lies there is never
 looked at or deleted."""
 _SEGMENT = 16 * 1024 * 1024

@@ -30,10 +30,11 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
+    cache_segment,
 )
 from lindi_bridge.ranges.cache_folder import cached_files
 from lindi_bridge.ranges.cache_key import address_digest, state_digest, without_signature
-from lindi_bridge.ranges.cache_segment import PART, checksum_of
+from lindi_bridge.ranges.cache_segment import PART, SEALED, checksum_of
 from lindi_bridge.ranges.disk_cache import DiskCache, disk_cache
 
 DATA = random.Random(3).randbytes(1_000_003)
@@ -87,7 +88,7 @@ def fill(folder: Path, step: int = 100_000) -> None:
 
 
 def segments(folder: Path) -> list[Path]:
-    return sorted(Path(file.path) for file in cached_files(str(folder / "ranges-1")))
+    return sorted(Path(file.path) for file in cached_files(str(folder / "ranges-2")))
 
 
 def held(folder: Path) -> int:
@@ -383,13 +384,42 @@ def _empty(path: Path, chance: random.Random) -> None:
     os.truncate(path, 0)
 
 
+class Machine:
+    """One that is started anew: what has not come to the disk is lost, and no file looks as if it had been changed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def start(self, run: bytes) -> None:
+        self._monkeypatch.setattr(cache_segment, "_run_of_the_machine", lambda: run)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def _seal(folder: Path) -> None:
+    for path in segments(folder):
+        os.utime(path, ns=(time.time_ns(), SEALED))
+
+
+@pytest.mark.parametrize("by", ["a program", "a crash", "a crash of a system that counts no starts"])
 @pytest.mark.parametrize("damage", [_flip, _cut_off, _zeros, _longer, _empty])
-def test_damaged_files_are_never_used(damage: Callable[[Path, random.Random], None], tmp_path: Path) -> None:
+def test_damaged_files_are_never_used(
+    damage: Callable[[Path, random.Random], None], by: str, tmp_path: Path, machine: Machine
+) -> None:
     chance = random.Random(4)
+    if by == "a crash of a system that counts no starts":
+        machine.start(bytes(16))
     fill(tmp_path)
-    for _ in range(20):
+    for number in range(20):
         for path in segments(tmp_path):
             damage(path, chance)
+        if by != "a program":
+            _seal(tmp_path)
+        if by == "a crash":
+            machine.start(b"run %012d" % number)
         before = {path: hashlib.sha256(path.read_bytes()).digest() for path in segments(tmp_path)}
         remote = Remote()
         made = reader(tmp_path, remote)
@@ -416,6 +446,46 @@ def test_damage_while_the_file_is_in_use(tmp_path: Path) -> None:
         _flip(path, random.Random(5))
     assert right(made, (0, len(DATA)))
     assert right(made, (10, len(DATA) - 20))
+
+
+def test_what_nobody_has_changed_is_compared_once_and_only_after_a_start_of_the_machine(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[int] = []
+
+    def note(data: memoryview) -> int:
+        compared.append(len(data))
+        return checksum_of(data)
+
+    monkeypatch.setattr(cache_segment, "checksum_of", note)
+    fill(tmp_path)
+    compared.clear()
+    remote = Remote()
+    made, buffer = reader(tmp_path, remote), bytearray(len(DATA))
+    for _ in range(2):
+        assert right(made, (10, 20), (90_000, 30_000))
+        assert made.read_into([(5, memoryview(buffer)[:1000]), (0, memoryview(buffer))])
+        assert buffer == DATA
+    assert compared == []
+
+    machine.start(b"the next run " + bytes(3))
+    again = reader(tmp_path, remote)
+    for _ in range(2):
+        assert right(again, (10, 20), (90_000, 30_000))
+        assert again.read_into([(5, memoryview(buffer)[:1000]), (0, memoryview(buffer))])
+    assert sum(compared) == len(DATA)
+    assert remote.asked == []
+
+
+def test_use_is_noted_and_changes_nothing_else(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for path in segments(tmp_path):
+        os.utime(path, (time.time() - 3600, SEALED // 10**9))
+    began = time.time()
+    assert right(reader(tmp_path, Remote()), (0, 10))
+    used = [file for file in cached_files(str(tmp_path / "ranges-2")) if file.used >= began - 1]
+    assert len(used) == 1
+    assert {path.stat().st_mtime_ns for path in segments(tmp_path)} == {SEALED}
 
 
 def test_foreign_things_in_the_folder_are_ignored(tmp_path: Path) -> None:
@@ -516,7 +586,7 @@ def test_another_process_may_delete_at_any_time(tmp_path: Path) -> None:
     for path in segments(tmp_path)[::2]:
         path.unlink()
     assert right(made, (0, len(DATA)))
-    shutil.rmtree(tmp_path / "ranges-1")
+    shutil.rmtree(tmp_path / "ranges-2")
     assert right(made, (0, len(DATA)))
     remote.asked.clear()
     assert right(made, (0, len(DATA)))
@@ -784,7 +854,7 @@ def test_a_folder_that_is_none_of_ours(
         (tmp_path / "file").write_text("x")
         folder = tmp_path / "file" / "cache"
     elif kind == "open to others":
-        (folder / "ranges-1").chmod(0o777)
+        (folder / "ranges-2").chmod(0o777)
     else:
         monkeypatch.setattr("lindi_bridge.ranges.cache_folder.os.geteuid", lambda: os.getuid() + 1)
     remote = Remote()
@@ -838,7 +908,7 @@ def test_a_folder_that_is_taken_away(plain_user: Path, caplog: pytest.LogCapture
     made = reader(plain_user, remote)
     assert right(made, (0, 10_000))
     entry = segments(plain_user)[0].parent
-    for folder in (entry, entry.parent, plain_user / "ranges-1"):
+    for folder in (entry, entry.parent, plain_user / "ranges-2"):
         folder.chmod(0)
         assert right(made, (0, 10_000), (20_000, 10))
         assert made.read_locked(0, 10_000) == DATA[:10_000]
