@@ -91,7 +91,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             values = unfiltered.read(args, self._file_object, beside)
             if values is not None:
                 return values
-        if near.are_held(args, self._file_object):
+        if near.are_held(args):
             return self._read(args, new_dtype)
         whole = self._fetch(plan, args, beside)
         if whole is not None:
@@ -192,7 +192,7 @@ class Dataset(Wrapped, h5py.Dataset):  # type: ignore[misc]
             # Kept at once and whole: other threads may read, and ctrl-C may come at any moment.
             reading = _Reading(
                 plan,
-                NearChunks(plan),
+                NearChunks(plan, file),
                 unfiltered_values(self.id, plan),
                 stream_of(plan, file),
                 pair_of(self, plan, file),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import h5py
@@ -152,6 +153,11 @@ class ReadPlan:
     def is_decoded(self) -> bool:
         """Whether it is all in chunks that go through filters; then libhdf5 reads each of them in one piece."""
         return self.table is not None and self.filters > 0 and self.heap is None
+
+    @cached_property
+    def least_nbytes(self) -> int:
+        """Stored bytes of the smallest chunk; 0 if there is none."""
+        return 0 if self.table is None or not len(self.table) else int(self.table.nbytes.min())
 
     @property
     def chunk_nbytes(self) -> int:

@@ -40,6 +40,8 @@ _SMALL_CHUNK = 32 * 1024
 """Bytes. Smaller chunks libhdf5 keeps in its cache, where it finds them in less time than Python needs for each."""
 _LONG_RUN = 64 * 1024
 """Bytes. Shorter runs out of the disk cache are kept in memory, where they may be wanted again."""
+_MOST_GLANCES = 100_000
+"""Places of a file where a short run was read out of the disk cache, and not kept."""
 _SMALL_SPAN = 2 * 1024 * 1024
 """Bytes. So much of a local file may as well be read for what is cut out of it."""
 _FEW_RUNS = 8
@@ -176,12 +178,16 @@ class UnfilteredValues:
         if self._raw is not self._dtype:
             out = out.view(self._raw)
         out = out.reshape([len(axis) for axis in selection.axes])
-        if self._copy(out, parts, file):
+        # Memory needs no look where nothing was fetched ahead: what is on the disk is read from there.
+        straight = not file.has_fetched_ahead and (not file.is_local or out.nbytes >= _LONG_RUN * len(parts))
+        if (
+            (straight and self._read_locally(out, parts, file))
+            or self._copy(out, parts, file)
+            or (not straight and self._read_locally(out, parts, file))
+        ):
             return True
         if h5py_lock_is_held():
             return False
-        if self._read_locally(out, parts, file):
-            return True
         ranges = self._plan.ranges(args, past_libhdf5=True)
         if sum(r.length for r in ranges) > min(LARGE, file.cache_bytes // 2):
             return False
@@ -232,7 +238,11 @@ class UnfilteredValues:
                 continue
             first = first_of_one_run(axes, self._plan.chunks or self._plan.shape, self._strides)
             is_long = part.nbytes >= _LONG_RUN or (len(parts) <= _FEW_RUNS and file.is_local)
-            if first is not None and is_long and part.flags.c_contiguous:
+            if (
+                first is not None
+                and part.flags.c_contiguous
+                and (is_long or (len(parts) == 1 and _is_new(start + first, file)))
+            ):
                 runs.append((start + first, part.reshape(-1).view(np.uint8).data))
                 continue
             first, nbytes = span_in_block(axes, self._strides, part.itemsize)
@@ -242,10 +252,9 @@ class UnfilteredValues:
             cut_out.append((part, axes, start, *runs[-1]))
         if not file.read_into(runs):
             return False
-        return all(
+        for part, axes, start, begin, data in cut_out:
             copy_block(part, axes, self._strides, start, Held({begin: data}.get))
-            for part, axes, start, begin, data in cut_out
-        )
+        return True
 
     def _missing_value(self, numbers: tuple[int, ...]) -> Array:
         """What libhdf5 reads where there is no chunk."""
@@ -253,6 +262,16 @@ class UnfilteredValues:
         first = tuple(slice(k * chunk, k * chunk + 1) for k, chunk in zip(numbers, self._chunks, strict=True))
         found: Array = h5py.Dataset(self._dataset, readonly=True)[first]
         return found.view(self._raw)
+
+
+def _is_new(address: int, file: HDF5File) -> bool:
+    """Whether nothing short was read around an address before. What is read there again, memory had better hold."""
+    glanced: set[int] = file.properties.setdefault("glanced", set())
+    page = address // _LONG_RUN
+    if page in glanced or len(glanced) >= _MOST_GLANCES:
+        return False
+    glanced.add(page)
+    return True
 
 
 class _Part(NamedTuple):

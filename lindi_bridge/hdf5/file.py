@@ -8,8 +8,6 @@ what it missed is read on demand.
 
 from __future__ import annotations
 
-import io
-import operator
 import os
 import threading
 import weakref
@@ -17,7 +15,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lindi_bridge.errors import ReadOnlyError
 from lindi_bridge.hdf5.damage import EndOfFileError
 from lindi_bridge.hdf5.demand import BLOCK, Block, DemandBlocks
 from lindi_bridge.hdf5.embedded import EmbeddedBytes
@@ -25,6 +22,7 @@ from lindi_bridge.hdf5.exit import close_at_exit
 from lindi_bridge.hdf5.extents import ExtentCache, HeldBytes, missing_ranges
 from lindi_bridge.hdf5.pairs import ChunkPairs
 from lindi_bridge.hdf5.requests import requests_for
+from lindi_bridge.hdf5.stream import ReadOnlyStream
 from lindi_bridge.hdf5.under_way import UnderWay, without
 from lindi_bridge.ranges import ByteRange, CachedReader, FileObjectReader, LocalReader, RangeReader, coalesce
 from lindi_bridge.ranges.lock import h5py_lock_is_held
@@ -34,12 +32,12 @@ __all__ = ["HDF5File"]
 _GAP = 64 * 1024
 _REQUEST = 8 * 1024 * 1024
 _LONG = 64 * 1024
-"""Bytes. Pieces of a local file from this length on are worth no copy in memory."""
+"""Bytes. Pieces of a local file, or in the disk cache, from this length on are worth no copy in memory."""
 
 Verify = Callable[[Callable[[Sequence[ByteRange]], list[bytes]]], None]
 
 
-class HDF5File(io.RawIOBase):
+class HDF5File(ReadOnlyStream):
     """A read-only, seekable binary file over a remote HDF5 file.
 
     Parameters
@@ -75,18 +73,15 @@ class HDF5File(io.RawIOBase):
         verify: Verify | None = None,
         pairs: ChunkPairs | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(address, reader.identity().size if size is None else size)
         close_at_exit()
         self.reader = reader
-        self.address = address
-        self.size = reader.identity().size if size is None else size
         self.cache_bytes = cache_bytes
         self.misses = 0
         """Reads that nobody had fetched ahead; each costs a round trip."""
         self.properties: dict[str, Any] = {}
         """State of the layers above that lives as long as the open file (see ``client.file``)."""
         self._verify = verify
-        self._position = 0
         # Where the last read found its bytes (address, end, bytes): libhdf5 reads contiguous rows one by one.
         self._recent: tuple[int, int, memoryview] = (0, 0, memoryview(b""))
         embedded = EmbeddedBytes(metadata, values, address)
@@ -104,48 +99,6 @@ class HDF5File(io.RawIOBase):
 
     def __repr__(self) -> str:
         return f"<HDF5File {self.address} ({self.size} bytes)>"
-
-    def readable(self) -> bool:
-        """Always true."""
-        self._refuse_closed()
-        return True
-
-    def seekable(self) -> bool:
-        """Always true."""
-        self._refuse_closed()
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the position (bytes)."""
-        self._refuse_closed()
-        if whence == io.SEEK_SET and type(offset) is int and offset >= 0:
-            self._position = offset
-            return offset
-        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
-        if whence not in bases:
-            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
-        position = bases[whence] + operator.index(offset)
-        if position < 0:
-            raise ValueError(f"negative seek position {position}")
-        self._position = position
-        return position
-
-    def tell(self) -> int:
-        """The position (bytes)."""
-        self._refuse_closed()
-        return self._position
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Read up to ``size`` bytes, less only at the end of the file."""
-        available = max(0, self.size - self._position)
-        wanted = available if size is None or size < 0 else min(size, available)
-        buffer = bytearray(wanted)
-        self.readinto(buffer)
-        return bytes(buffer)
-
-    def readall(self) -> bytes:
-        """Read to the end of the file."""
-        return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
         """Fill the buffer from the position on.
@@ -185,9 +138,7 @@ class HDF5File(io.RawIOBase):
                 if start in self._probed:
                     view[done:] = bytes(wanted - done)
                     break
-                if isinstance(self.reader, LocalReader) and self.is_straight(ByteRange(start + done, wanted - done)):
-                    self._check_source(self.reader.read_ranges)
-                    self.reader.read_into([(start + done, view[done:])])
+                if self._read_straight(start + done, view[done:]):
                     break
                 self._read_on_demand(start + done, start + wanted)
                 continue
@@ -197,14 +148,6 @@ class HDF5File(io.RawIOBase):
             done += length
         self._position = start + wanted
         return wanted
-
-    def write(self, data: Any, /) -> int:
-        """Refuse: the file is read-only."""
-        raise ReadOnlyError(f"{self.address}: opened by lindi_bridge, which is read-only")
-
-    def truncate(self, size: int | None = None, /) -> int:
-        """Refuse: the file is read-only."""
-        raise ReadOnlyError(f"{self.address}: opened by lindi_bridge, which is read-only")
 
     def close(self) -> None:
         """Drop the cache and close the reader's connections."""
@@ -220,10 +163,6 @@ class HDF5File(io.RawIOBase):
         self._recent = (0, 0, memoryview(b""))
         self.reader.close()
 
-    def _refuse_closed(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
-
     def _find(self, address: int) -> memoryview | None:
         for cache in (self._metadata, self._ahead, self._demand):
             found = cache.find(address)
@@ -231,9 +170,19 @@ class HDF5File(io.RawIOBase):
                 return found
         return None
 
+    def _read_straight(self, start: int, view: memoryview) -> bool:
+        """Fill a long buffer from the disk of this machine, if the bytes are there."""
+        if len(view) < _LONG or not isinstance(self.reader, LocalReader | CachedReader):
+            return False
+        self._check_source(self._read_locked)
+        return self.reader.read_into([(start, view)])
+
+    def _read_locked(self, ranges: Sequence[ByteRange]) -> list[bytes]:
+        return [self.reader.read_locked(*r) for r in ranges]
+
     def _read_on_demand(self, start: int, stop: int) -> None:
         """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
-        self._check_source(lambda ranges: [self.reader.read_locked(*r) for r in ranges])
+        self._check_source(self._read_locked)
         self.misses += 1
         block = self._blocks.around(start, stop)
         self._blocks.windows.ended(block.stop, block.window)
@@ -268,13 +217,20 @@ class HDF5File(io.RawIOBase):
         return data[address - first :] if first <= address < end else self._find(address)
 
     @property
+    def has_fetched_ahead(self) -> bool:
+        """Whether anything is in memory that was fetched before it was read."""
+        return self._ahead.nbytes > 0
+
+    @property
     def is_local(self) -> bool:
         """Whether the bytes come from a file of this machine, so that nothing is gained by fetching them ahead."""
         return isinstance(self.reader, LocalReader)
 
     def is_straight(self, wanted: ByteRange) -> bool:
         """Whether bytes that libhdf5 reads in one piece go from the disk to where it wants them, past the memory."""
-        return wanted.length >= _LONG and self.is_local
+        if wanted.length < _LONG:
+            return False
+        return self.is_local or (isinstance(self.reader, CachedReader) and self.reader.holds(wanted))
 
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Fill buffers of bytes from a file or a cache on this machine, past the memory.
@@ -291,8 +247,9 @@ class HDF5File(io.RawIOBase):
         """
         if h5py_lock_is_held() or not isinstance(self.reader, LocalReader | CachedReader):
             return False
-        if any(start + len(view) > self.size for start, view in runs):
-            return False
+        for start, view in runs:
+            if start + len(view) > self.size:
+                return False
         self._check_source(self.reader.read_ranges)
         return self.reader.read_into(runs)
 

@@ -29,16 +29,21 @@ def read_into(descriptor: int, view: memoryview, position: int) -> int:
     OSError
         They cannot be read.
     """
-    done = 0
+    done = _read_some(descriptor, view, position)
     # One call gives at most 2 GiB on Linux, and may be interrupted.
-    while done < len(view) and (count := _read_some(descriptor, view[done:], position + done)):
+    while 0 < done < len(view) and (count := _read_some(descriptor, view[done:], position + done)):
         done += count
     return done
 
 
-def _read_some(descriptor: int, view: memoryview, position: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [view], position)
-    data = os.pread(descriptor, len(view), position)  # not every system can do without the copy
+def _read_by_copy(descriptor: int, view: memoryview, position: int) -> int:
+    data = os.pread(descriptor, len(view), position)
     view[: len(data)] = data
     return len(data)
+
+
+def _read_directly(descriptor: int, view: memoryview, position: int) -> int:
+    return os.preadv(descriptor, (view,), position)
+
+
+_read_some = _read_directly if hasattr(os, "preadv") else _read_by_copy  # not every system can do without the copy

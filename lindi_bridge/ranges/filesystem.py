@@ -160,18 +160,20 @@ class LocalReader:
         bool
             Always true: they are filled, or an error was raised.
         """
-        size, descriptor = self._open().size, self._held()
+        size, descriptor, nbytes = self._open().size, self._held(), 0
         for start, view in runs:
-            wanted = ByteRange(start, len(view))
-            check_range(wanted, size, self._path)
+            length = len(view)
+            if start < 0 or start + length > size:
+                check_range(ByteRange(start, length), size, self._path)
             try:
                 count = read_into(descriptor.number, view, start)
             except OSError as problem:
                 raise translate(problem, self._path) from None
-            self._tally.add(requests=1, nbytes=count)
-            if count < len(view):
-                check_length(bytes(view[:count]), wanted, self._path)
-        self._tally.add(waves=1 if runs else 0)
+            if count < length:
+                check_length(bytes(view[:count]), ByteRange(start, length), self._path)
+            nbytes += count
+        if runs:
+            self._tally.add(requests=len(runs), waves=1, nbytes=nbytes)
         return True
 
     def lock_safe(self) -> AbstractContextManager[None]:

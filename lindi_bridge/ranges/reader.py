@@ -66,7 +66,9 @@ class Tally:
 
     def add(self, *, requests: int = 0, waves: int = 0, nbytes: int = 0) -> None:
         """Add to the record of the calling thread."""
-        mine = self._by_thread.setdefault(get_ident(), ReadStatistics())
+        mine = self._by_thread.get(get_ident())
+        if mine is None:
+            mine = self._by_thread.setdefault(get_ident(), ReadStatistics())
         mine.requests += requests
         mine.waves += waves
         mine.nbytes += nbytes

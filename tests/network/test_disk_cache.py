@@ -199,6 +199,48 @@ def test_what_no_longer_fits_into_memory_comes_from_the_disk(made: Made, server:
     assert server.requests == 0
 
 
+def test_long_chunks_go_from_the_disk_to_libhdf5_and_not_into_memory(
+    server: RangeServer, cache: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.h5"
+    values = np.random.default_rng(3).random((40, 50_000))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("values", data=values, chunks=(4, 50_000), compression="gzip", compression_opts=1)
+    lb.index(server.add("long.h5", path)).save(tmp_path / "long.json")
+    with lb.open(tmp_path / "long.json", cache_dir=cache) as file:
+        assert np.array_equal(file["values"][:20], values[:20])
+    server.reset()
+    for opened in (_by_document, _by_h5py):
+        with opened(str(tmp_path / "long.json"), "", cache_dir=cache) as file:
+            assert np.array_equal(file["values"][5:9], values[5:9])
+            assert file["values"][17, 7] == values[17, 7]
+            assert server.requests == 0
+            if opened is _by_document:
+                held = file._file_object
+                assert held._ahead.nbytes + held._demand.nbytes < 100_000, "what libhdf5 reads one by one"
+                assert np.array_equal(file["values"][18:30], values[18:30]), "the first chunk is on the disk"
+                assert held.reader.statistics.waves == 1
+                assert held.misses == 0
+            server.reset()
+
+
+def test_short_runs_are_read_from_the_disk_once_and_then_held(
+    made: Made, server: RangeServer, cache: str, tmp_path: Path
+) -> None:
+    url, document = document_of(server, made, tmp_path)
+    with lb.open(url, cache_dir=cache) as file:
+        lb.prefetch(file)
+    server.reset()
+    with lb.open(document, cache_dir=cache) as file, h5py.File(made.path) as local:
+        held = file._file_object._ahead
+        for name, selection in (("rows", np.s_[100, 7]), ("rows", np.s_[1000]), ("values", np.s_[70_000])):
+            known = held.nbytes
+            for more in (0, 1, 1):
+                assert np.array_equal(file[name][selection], local[name][selection])
+                assert (held.nbytes > known) == more
+    assert server.requests == 0
+
+
 def test_a_wave_stays_one(made: Made, cache: str, tmp_path: Path) -> None:
     with RangeServer() as server:
         _, document = document_of(server, made, tmp_path)

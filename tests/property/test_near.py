@@ -54,17 +54,17 @@ def test_what_is_held(tmp_path, data):
     with lb.open(document) as opened:
         file = opened._file_object
         plan = read_plan(opened["x"].id, file)
-        near = NearChunks(plan)
+        near = NearChunks(plan, file)
         file.ensure(plan.ranges(data.draw(boxes(shape), label="fetched")))
         args = data.draw(boxes(shape), label="selection")
-        held = near.are_held(args, file)
+        held = near.are_held(args)
         assert held or not all(file.holds(wanted) for wanted in plan.ranges(args))
         assert np.array_equal(lb.plain(opened["x"])[args], values[args])
         assert file.misses == 0 or not held
         assert np.array_equal(opened["x"][args], values[args])
         file.ensure(plan.everything())
-        assert near.are_held(args, file)
-        assert not near.are_held(slice(None, None, 2), file), "left to the plan"
+        assert near.are_held(args)
+        assert not near.are_held(slice(None, None, 2)), "left to the plan"
         misses = file.misses
         assert np.array_equal(opened["x"][args], values[args])
         assert file.misses == misses
