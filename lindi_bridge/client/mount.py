@@ -58,9 +58,11 @@ def open_file_object(address: Any, options: AccessOptions) -> HDF5File:
         raise
     identity = reader.identity()
     if document is not None:
-        reader.close()
-        rebuilt = document.snapshot is None or options.prefer == "annotations"
-        opened = rebuild(document, name, options) if rebuilt else mount(document, name, options)
+        try:
+            rebuilt = document.snapshot is None or options.prefer == "annotations"
+            opened = rebuild(document, name, options) if rebuilt else mount(document, name, options)
+        finally:
+            reader.close()  # now, when its connections are wanted for the source
         opened.properties["identity"] = identity
         return opened
     assert file is not None

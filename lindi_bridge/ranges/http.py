@@ -63,6 +63,7 @@ class HttpReader:
         self._pinned: dict[str, SourceIdentity] = {}
         self._tally = Tally()
         self._transport = HttpTransport(self._options)
+        self._transport.claim(self._location.place.url)
         self._workers: dict[int, Workers] = {}
 
     def __repr__(self) -> str:

@@ -44,22 +44,20 @@ class HttpConnection:
     ----------
     raw : http.client.HTTPConnection
         Connected, TLS included.
-    read_timeout : float
-        Seconds between two pieces of an answer.
     proxy_headers : mapping, optional
         For a proxy that is asked for whole addresses; None without one.
     """
 
-    def __init__(
-        self, raw: http.client.HTTPConnection, read_timeout: float, proxy_headers: Mapping[str, str] | None
-    ) -> None:
+    def __init__(self, raw: http.client.HTTPConnection, proxy_headers: Mapping[str, str] | None) -> None:
         self._raw = raw
         self._socket = raw.sock
         self._proxy_headers = proxy_headers
-        self._timed = _TimedSocket(raw.sock, read_timeout)
+        self._timed = _TimedSocket(raw.sock)
         raw.sock = self._timed
         # A closed connection must not be opened again behind our back: that socket would have no deadline.
         raw.auto_open = 0
+        self.idle_since = 0.0
+        """When its last answer was read (seconds of the monotonic clock)."""
 
     def __del__(self) -> None:
         self.close()
@@ -72,14 +70,14 @@ class HttpConnection:
             return bool(poll.poll(0))
         return bool(select.select([self._socket], [], [], 0)[0])
 
-    def send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> None:
-        """Send the request."""
+    def send(self, url: str, headers: Mapping[str, str], deadline: Deadline, read_timeout: float) -> None:
+        """Send a request; ``read_timeout`` is for its answer, seconds between two pieces."""
         parts = urlsplit(url)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if self._proxy_headers is not None:
             target = f"{parts.scheme}://{parts.netloc}{target}"
             headers = {**headers, **self._proxy_headers}
-        self._timed.deadline = deadline
+        self._timed.deadline, self._timed.read_timeout = deadline, read_timeout
         if not any(name.lower() == "host" for name in headers):
             headers = {"Host": parts.netloc, **headers}
         self._raw.putrequest("GET", target, skip_host=True, skip_accept_encoding=True)
@@ -142,17 +140,17 @@ class _TimedSocket:
     """
 
     deadline: Deadline
+    read_timeout: float
 
-    def __init__(self, sock: socket.socket, read_timeout: float) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._read_timeout = read_timeout
 
     def sendall(self, data: Any) -> None:
-        self._socket.settimeout(self.deadline.at_most(self._read_timeout))
+        self._socket.settimeout(self.deadline.at_most(self.read_timeout))
         self._socket.sendall(data)
 
     def receive_into(self, buffer: Any) -> int:
-        until = time.monotonic() + self._read_timeout
+        until = time.monotonic() + self.read_timeout
         while True:
             self._socket.settimeout(self.deadline.slice_of(max(until - time.monotonic(), 0.001)))
             try:

@@ -12,7 +12,6 @@ import http.client
 import os
 import socket
 import ssl
-import weakref
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -23,24 +22,19 @@ from lindi_bridge.errors import SourceError, SourceProtocolError, SourceTimeoutE
 from lindi_bridge.ranges.address import strip_secrets
 from lindi_bridge.ranges.deadline import Deadline, TransientError
 from lindi_bridge.ranges.http_connection import Answer, BodyLength, HttpConnection
+from lindi_bridge.ranges.http_pool import Connections, Server
 from lindi_bridge.ranges.reader import ReaderOptions
 
 __all__ = ["HttpTransport", "SentRequest"]
 
 
-_Idle = dict[tuple[int, str, str], list[HttpConnection]]
-
-
 class SentRequest(NamedTuple):
-    """A request whose answer was not read yet: on which connection, one that was ``reused`` or not.
-
-    ``idle`` is where the connection goes when the answer was read.
-    """
+    """A request whose answer was not read yet: on which connection to ``server``, one that was ``reused`` or not."""
 
     url: str
     connection: HttpConnection
     reused: bool
-    idle: list[HttpConnection]
+    server: Server
 
     def abandon(self) -> None:
         """Close the connection: nobody wants the answer."""
@@ -62,11 +56,8 @@ class HttpTransport:
         self._options = options
         self._proxies = getproxies()
         self._ca_file = _ca_file()
-        # By process, because a connection inherited by fork() would be shared with the parent. One per thread that
-        # ever read at the same time as another; list.append and list.pop are atomic, so no lock is needed.
-        self._idle: _Idle = {}
-        # A reader that nobody closed may be garbage in a cycle, where its sockets could come first, and complain.
-        weakref.finalize(self, _close_idle, self._idle).atexit = False
+        self._connections = Connections(options.concurrency)
+        self._proxy_of: dict[str, str | None] = {}
 
     def send(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> SentRequest:
         """Send a request, the first half of an attempt. The answer must be received or abandoned.
@@ -87,12 +78,8 @@ class HttpTransport:
         SourceError
             It will not get better. No message holds more of the address than may be shown.
         """
-        idle = self._idle_for(url)
-        connection = _pop(idle)
-        while connection is not None and connection.is_stale():
-            connection.close()
-            connection = _pop(idle)
-        return self._send(connection, idle, url, headers, deadline)
+        server = self._server(url)
+        return self._send(self._connections.take(server), server, url, headers, deadline)
 
     def send_beside(self, url: str, headers: Mapping[str, str], deadline: Deadline) -> SentRequest | None:
         """Send a request on another connection than the one that :meth:`send` takes next, as that does.
@@ -103,33 +90,31 @@ class HttpTransport:
             None if there is no connection for the next request yet. A server may serve one connection only at a time,
             and would wait for us to receive this answer while we wait for that one.
         """
-        idle = self._idle_for(url)
-        connections = list(idle)
-        try:
-            if not connections or connections[-1].is_stale():
-                return None
-        except (OSError, ValueError):
-            return None  # another thread has it, and closed it just now
-        connection = None
-        if len(connections) > 1:
-            try:
-                idle.remove(connections[0])
-            except ValueError:
-                return None  # another thread was faster
-            connection = connections[0]
-            if connection.is_stale():
-                connection.close()
-                connection = None
-        return self._send(connection, idle, url, headers, deadline)
+        server = self._server(url)
+        is_left, connection = self._connections.take_beside(server)
+        return self._send(connection, server, url, headers, deadline) if is_left else None
 
-    def _idle_for(self, url: str) -> list[HttpConnection]:
+    def claim(self, url: str) -> None:
+        """Have connections to the server of an address kept that others leave."""
+        self._connections.claim(self._server(url))
+
+    def _server(self, url: str) -> Server:
         parts = urlsplit(url)
-        return self._idle.setdefault((os.getpid(), parts.scheme, parts.netloc), [])
+        return Server(os.getpid(), parts.scheme, parts.hostname or "", parts.port, self._proxy(url), self._ca_file)
+
+    def _proxy(self, url: str) -> str | None:
+        """Address of the proxy for an address, as the environment has it; it takes long to find out."""
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        origin = f"{parts.scheme}://{host}"
+        if origin not in self._proxy_of:
+            self._proxy_of[origin] = None if proxy_bypass(host) else self._proxies.get(parts.scheme)
+        return self._proxy_of[origin]
 
     def _send(
         self,
         connection: HttpConnection | None,
-        idle: list[HttpConnection],
+        server: Server,
         url: str,
         headers: Mapping[str, str],
         deadline: Deadline,
@@ -138,14 +123,14 @@ class HttpTransport:
         try:
             if connection is None:
                 connection = self._connect(url, deadline)
-            connection.send(url, headers, deadline)
+            connection.send(url, headers, deadline, self._options.read_timeout)
         except BaseException as problem:
             if connection is not None:
                 connection.close()
             if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
                 raise _translate(problem, strip_secrets(url), reused) from None
             raise
-        return SentRequest(url, connection, reused, idle)
+        return SentRequest(url, connection, reused, server)
 
     def receive(self, sent: SentRequest, body_length: BodyLength, deadline: Deadline) -> Answer:
         """Read the answer to a request that was sent, the second half of an attempt.
@@ -164,7 +149,7 @@ class HttpTransport:
         TransientError, SourceError
             As for :meth:`send`; also where the body is short or too long.
         """
-        url, connection, reused, idle = sent
+        url, connection, reused, server = sent
         try:
             answer, reusable = connection.receive(url, body_length, deadline)
         except BaseException as problem:
@@ -173,19 +158,19 @@ class HttpTransport:
                 raise _translate(problem, strip_secrets(url), reused) from None
             raise
         if reusable:
-            idle.append(connection)
+            self._connections.give_back(server, connection)
         else:
             connection.close()
         return answer
 
     def close(self) -> None:
-        """Close the idle connections."""
-        _close_idle(self._idle)
+        """Close the idle connections that no other transport has use for."""
+        self._connections.close()
 
     def _connect(self, url: str, deadline: Deadline) -> HttpConnection:
         parts = urlsplit(url)
         host, secure = parts.hostname or "", parts.scheme == "https"
-        proxy_url = None if proxy_bypass(parts.netloc.rpartition("@")[2]) else self._proxies.get(parts.scheme)
+        proxy_url = self._proxy(url)
         proxy = urlsplit(proxy_url if "://" in proxy_url else f"http://{proxy_url}") if proxy_url else None
         if proxy is not None and proxy.scheme != "http":
             raise SourceError(
@@ -211,7 +196,7 @@ class HttpTransport:
             raw.close()
             raise
         through_proxy = authorization if proxy is not None and not secure else None
-        return HttpConnection(raw, self._options.read_timeout, through_proxy)
+        return HttpConnection(raw, through_proxy)
 
     def prepare(self, url: str) -> None:
         """Do once, in the calling thread, what the threads of a wave would all do at the same time."""
@@ -236,19 +221,6 @@ def _tls_context(path: str | None, name: str) -> ssl.SSLContext:
             ) from None
         context = _tls_contexts.setdefault(path, context)
     return context
-
-
-def _close_idle(connections: _Idle) -> None:
-    for idle in list(connections.values()):
-        while (connection := _pop(idle)) is not None:
-            connection.close()
-
-
-def _pop(idle: list[HttpConnection]) -> HttpConnection | None:
-    try:
-        return idle.pop()
-    except IndexError:
-        return None
 
 
 def _translate(problem: OSError | http.client.HTTPException, name: str, reused: bool) -> SourceError | TransientError:

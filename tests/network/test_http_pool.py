@@ -1,0 +1,162 @@
+"""Connections are shared by all that read from one server, and closed when the last of them is."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from servers.range_server import RangeServer
+
+import lindi_bridge as lb
+from lindi_bridge.ranges import ByteRange, HttpReader, ReaderOptions, http_pool
+
+DATA = random.Random(1).randbytes(100_000)
+pytestmark = pytest.mark.usefixtures("plain_environment")
+
+
+def options(**changes: Any) -> ReaderOptions:
+    return ReaderOptions(**{"connect_timeout": 5.0, "read_timeout": 5.0, "retries": 0, **changes})
+
+
+def until(true: Callable[[], bool]) -> bool:
+    limit = time.monotonic() + 10
+    while not true() and time.monotonic() < limit:
+        time.sleep(0.001)
+    return true()
+
+
+def test_files_of_one_server_share_connections(server: RangeServer) -> None:
+    first, second = (HttpReader(server.add(name, DATA), options()) for name in "ab")
+    assert first.read_locked(0, 10) == second.read_locked(0, 10) == DATA[:10]
+    assert server.connections == 1
+    first.close()
+    assert second.read_locked(10, 10) == DATA[10:20]
+    assert server.connections == 1, "the other one has use for it"
+    second.close()
+    assert until(lambda: not server._sockets), "nobody has"
+    assert second.read_locked(10, 10) == DATA[10:20]
+    assert server.connections == 2
+    second.close()
+    assert until(lambda: not server._sockets)
+
+
+def test_other_servers_and_ways_do_not(server: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RangeServer() as other:
+        readers = [HttpReader(one.add("a", DATA), options()) for one in (server, other)]
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/somewhere/else.pem")
+        readers.append(HttpReader(server.url("a"), options()))
+        for reader in readers:
+            assert reader.read_locked(0, 10) == DATA[:10]
+        assert (server.connections, other.connections) == (2, 1)
+        for reader in readers:
+            reader.close()
+        assert until(lambda: not server._sockets and not other._sockets)
+
+
+def test_no_more_are_kept_than_are_used(server: RangeServer) -> None:
+    url = server.add("a", DATA)
+    many, few = HttpReader(url, options(concurrency=16)), HttpReader(url, options(concurrency=2))
+    server.group = 16
+    many.read_ranges([ByteRange(start, 10) for start in range(0, 16_000, 1000)])
+    server.group = 1
+    assert server.connections == 16
+    assert len(server._sockets) == 16
+    many.close()
+    assert until(lambda: len(server._sockets) == 2)
+    server.group = 2
+    few.read_ranges([ByteRange(0, 10), ByteRange(5000, 10)])
+    server.group = 1
+    assert server.connections == 16
+    few.close()
+    assert until(lambda: not server._sockets)
+
+
+def test_what_comes_back_after_closing_is_closed(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA, fault="slow", seconds=0.2), options())
+    thread = threading.Thread(target=lambda: reader.read_locked(0, 10))
+    thread.start()
+    assert until(lambda: server.in_flight == 1)
+    reader.close()
+    thread.join()
+    reader.close()
+    assert until(lambda: not server._sockets)
+
+
+def test_what_nobody_closes_is_closed_with_its_reader(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA), options())
+    assert reader.read_locked(0, 10) == DATA[:10]
+    del reader
+    gc.collect()
+    assert until(lambda: not server._sockets)
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(server: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = HttpReader(server.add("a", DATA), options())
+    assert reader.read_locked(0, 10) == DATA[:10]
+    monkeypatch.setattr(http_pool, "_LONGEST_IDLE", -1.0)
+    assert reader.read_locked(0, 10) == DATA[:10]
+    assert server.connections == 2
+    reader.close()
+    assert until(lambda: not server._sockets)
+
+
+def test_each_reader_has_its_own_time_limit(server: RangeServer) -> None:
+    quick = HttpReader(server.add("a", DATA), options(read_timeout=0.2))
+    assert quick.read_locked(0, 10) == DATA[:10]
+    slow = HttpReader(server.add("b", DATA, fault="slow", seconds=0.6), options(read_timeout=20.0))
+    assert slow.read_locked(0, 10) == DATA[:10]
+    with pytest.raises(lb.SourceTimeoutError):
+        HttpReader(server.url("b"), options(read_timeout=0.2)).read_locked(0, 10)
+    quick.close()
+    slow.close()
+
+
+def test_many_threads_and_files(server: RangeServer) -> None:
+    readers = [HttpReader(server.add(str(k), DATA[k:]), options(concurrency=4)) for k in range(6)]
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(60):
+            number, start = chance.randrange(6), chance.randrange(90_000)
+            if chance.random() < 0.1:
+                readers[number].close()
+            ranges = [ByteRange(start, 10), ByteRange(90_500, 20)]
+            if chance.random() < 0.5:
+                found = readers[number].read_ranges(ranges)
+            else:
+                found = [readers[number].read_locked(*r) for r in ranges]
+            if found != [DATA[number + r.start : number + r.stop] for r in ranges]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    for reader in readers:
+        reader.close()
+    assert until(lambda: not server._sockets)
+
+
+def test_a_document_and_its_source_are_read_over_one_connection(server: RangeServer, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.arange(100_000)
+    url = server.add("a.h5", tmp_path / "a.h5")
+    lb.index(url).save(tmp_path / "a.lindi.json")
+    assert until(lambda: not server._sockets)
+    document = server.add("a.lindi.json", tmp_path / "a.lindi.json")
+    server.reset()
+    with lb.open(document) as file:
+        assert file["x"][5_000] == 5_000
+        assert (server.requests, server.connections) == (2, 1)
+    assert until(lambda: not server._sockets)
