@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
+from weakref import WeakValueDictionary
 
 from lindi_bridge.errors import (
     MissingDependencyError,
@@ -39,6 +42,10 @@ _PAYER = {
     "gs": "; for a bucket whose readers pay, storage_options={'requester_pays': 'project'}",
     "az": "",
 }
+
+
+_stores: WeakValueDictionary[tuple[int, bytes], Any] = WeakValueDictionary()
+"""Those in use, by a digest of all that they were made with: each has connections of its own, which cost round trips."""
 
 
 class StoreAccess:
@@ -191,10 +198,17 @@ class StoreAccess:
             "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 2},
         }
         kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[self._address.kind]
-        try:
-            return kind(self._address.bucket, config=made.config, client_options=client, retry_config=retry)
-        except Exception as problem:
-            raise self._translate(problem) from None
+        # Not across fork(), after which a store of the parent hangs.
+        made_with = repr((kind, self._address.bucket, sorted(made.config.items()), client, retry))
+        key = (os.getpid(), hashlib.blake2b(made_with.encode("utf-8", "surrogateescape")).digest())
+        store = _stores.get(key)
+        if store is None:
+            try:
+                store = kind(self._address.bucket, config=made.config, client_options=client, retry_config=retry)
+            except Exception as problem:
+                raise self._translate(problem) from None
+            _stores[key] = store
+        return store
 
     def _find_region(self) -> str | None:
         """Ask S3 in which region the bucket lies: any answer of it, also a refusal, says so in a header."""

@@ -33,6 +33,7 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
+    object_store_access,
     open_reader,
 )
 from lindi_bridge.ranges.object_store_config import configuration, store_address
@@ -223,6 +224,28 @@ print(os.waitpid(child, 0)[1])
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     assert done.stdout.strip() == "0"
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+def test_objects_of_one_bucket_share_connections(server: RangeServer) -> None:
+    storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+    for name in "abc":
+        server.add(f"bucket/{name}", DATA)
+    first, second = (ObjectStoreReader(f"s3://bucket/{name}", options(storage)) for name in "ab")
+    assert first.read_locked(0, 10) == second.read_locked(0, 10) == DATA[:10]
+    assert server.connections == 1
+    first.close()
+    assert second.read_locked(10, 10) == DATA[10:20]
+    assert server.connections == 1
+    other = ObjectStoreReader("s3://bucket/c", options({**storage, "key": "k", "secret": SECRET}))
+    assert other.read_locked(0, 10) == DATA[:10]
+    assert server.connections == 2, "with other credentials it is another store"
+    other.close()
+    second.close()
+    gc.collect()
+    assert not list(object_store_access._stores.values())
 
 
 # -- ranges beside another --------------------------------------------------------------------------------------------
