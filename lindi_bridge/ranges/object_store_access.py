@@ -45,7 +45,7 @@ _PAYER = {
 
 
 _stores: WeakValueDictionary[tuple[int, bytes], Any] = WeakValueDictionary()
-"""Those in use, by a digest of all that they were made with: each has connections of its own, which cost round trips."""
+"""Those in use, by a digest of what they were made with: each has connections of its own, which cost round trips."""
 
 
 class StoreAccess:
