@@ -173,7 +173,7 @@ class ObjectStoreReader:
             return None
         hint = _Hint(wanted)
         try:
-            _thread.start_new_thread(hint.read, (self._read,))
+            _thread.start_new_thread(hint.read, (partial(self._read, once=True),))
         except RuntimeError:
             return None  # the interpreter is ending, or the system has no thread left
         return hint
@@ -210,11 +210,12 @@ class ObjectStoreReader:
             return self._run_wave(read, [wanted])[0]
         return read(wanted)
 
-    def _read(self, wanted: ByteRange, head: bool = False) -> bytes:
+    def _read(self, wanted: ByteRange, head: bool = False, once: bool = False) -> bytes:
         request: dict[str, Any] = {"range": (wanted.start, wanted.stop)}
         if self._expected is not None and self._expected.strong_etag:
             request["if_match"] = self._expected.strong_etag
-        answer, data = self._access.call(lambda store: _get(store, self._address.key, request), self._tally)
+        call = self._access.call_once if once else self._access.call
+        answer, data = call(lambda store: _get(store, self._address.key, request), self._tally)
         coding = answer.attributes.get("Content-Encoding")
         if coding not in {None, "", "identity"}:
             raise SourceProtocolError(

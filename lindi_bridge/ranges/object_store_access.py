@@ -115,6 +115,26 @@ class StoreAccess:
                 self._works = True
                 return answer
 
+    def call_once(self, request: Callable[[Any], T], tally: Tally) -> T:
+        """Make a request of the store as it is, asking for no credentials and taking no lock.
+
+        For a thread that runs beside one that holds h5py's lock: what provides credentials may have a lock of its own,
+        which the one would hold while it waits for h5py's, and the other would wait for.
+
+        Raises
+        ------
+        SourceError
+            What obstore's error means, or there is no store: it was closed.
+        """
+        store = self._store
+        if store is None:
+            raise SourceError(f"{self._name}: closed before it was asked")
+        tally.add(requests=1)
+        try:
+            return request(store)
+        except Exception as problem:
+            raise self._translate(problem) from None
+
     def close(self) -> None:
         """Give up the connections; used again, it makes new ones."""
         self._store = None

@@ -304,10 +304,10 @@ def test_what_goes_wrong_beside_another_is_passed_over(
 ) -> None:
     read = store._read
 
-    def fail(wanted: ByteRange, head: bool = False) -> bytes:
+    def fail(wanted: ByteRange, **how: Any) -> bytes:
         if wanted == BESIDE[1][0]:
             raise SourceError("gone")
-        return read(wanted, head)
+        return read(wanted, **how)
 
     monkeypatch.setattr(store, "_read", fail)
     assert store.read_locked_beside(*BESIDE) == (NEEDED, [None, ALONG[1]])
@@ -327,11 +327,11 @@ def test_what_comes_late_beside_another_is_not_waited_for(
     monkeypatch.setattr("lindi_bridge.ranges.deadline.LEAST_PATIENCE", 0.05)
     read, late, ended = store._read, threading.Event(), threading.Event()
 
-    def slow(wanted: ByteRange, head: bool = False) -> bytes:
+    def slow(wanted: ByteRange, **how: Any) -> bytes:
         if wanted == BESIDE[1][1]:
             late.wait()
             ended.set()
-        return read(wanted, head)
+        return read(wanted, **how)
 
     monkeypatch.setattr(store, "_read", slow)
     assert store.read_locked_beside(*BESIDE) == (NEEDED, [ALONG[0], None])
@@ -347,11 +347,11 @@ def test_a_collection_in_the_thread_beside_does_not_hang(
     monkeypatch.setattr("lindi_bridge.ranges.deadline.LEAST_PATIENCE", 0.05)
     read, collected = store._read, threading.Event()
 
-    def collect(wanted: ByteRange, head: bool = False) -> bytes:
+    def collect(wanted: ByteRange, **how: Any) -> bytes:
         if wanted == BESIDE[1][0]:
             gc.collect()
             collected.set()
-        return read(wanted, head)
+        return read(wanted, **how)
 
     monkeypatch.setattr(store, "_read", collect)
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -364,6 +364,42 @@ def test_a_collection_in_the_thread_beside_does_not_hang(
             assert store.read_locked_beside(*BESIDE) == (NEEDED, [None, ALONG[1]])
             assert not collected.is_set()
         assert collected.wait(10)
+
+
+def test_credentials_are_asked_for_by_the_caller_alone(server: RangeServer) -> None:
+    """What provides them may have a lock, which a thread beside would hold while it waits for that of h5py."""
+    phil = pytest.importorskip("h5py")._objects.phil
+    server.add("bucket/a", DATA)
+    asked_by: list[int] = []
+
+    def provide() -> dict[str, Any]:
+        asked_by.append(threading.get_ident())
+        return {"access_key_id": "key", "secret_access_key": SECRET, "token": None, "expires_at": None}
+
+    endpoint = f"http://127.0.0.1:{server.port}"
+    reader = ObjectStoreReader("s3://bucket/a", options({"credential_provider": provide, "endpoint_url": endpoint}))
+    assert reader.read_locked(0, 10) == DATA[:10]
+    refusing = server.resources["bucket/a"]
+    refusing.fault, refusing.each, refusing.times = "expired", True, 1
+    with phil:
+        assert reader.read_locked_beside(*BESIDE) == (NEEDED, [None, None])
+        assert reader.read_locked_beside(*BESIDE) == (NEEDED, ALONG)
+    assert asked_by == [threading.get_ident()] * 2
+    reader.close()
+
+
+def test_what_begins_after_the_end_asks_for_nothing(
+    server: RangeServer, store: ObjectStoreReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr("lindi_bridge.ranges.deadline.LEAST_PATIENCE", 0.05)
+    monkeypatch.setattr("_thread.start_new_thread", lambda *begin: begun.append(begin))
+    assert store.read_locked_beside(*BESIDE) == (NEEDED, [None, None])
+    store.close()
+    before = server.requests
+    for target, arguments in begun:
+        target(*arguments)
+    assert (len(begun), server.requests) == (2, before)
 
 
 def test_the_process_ends_while_something_comes_beside(server: RangeServer) -> None:
