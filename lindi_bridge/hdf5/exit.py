@@ -6,10 +6,11 @@ gone, calls the dead file object, and the process dies with a segmentation fault
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import functools
 import os
-import sys
+import threading
 
 import h5py
 import numpy.ma  # noqa: F401 - imported by np.unique at its first use, when another thread's import could be forked
@@ -29,7 +30,9 @@ def close_python_files() -> None:
 
 def _end() -> None:
     close_python_files()
-    if len(sys._current_frames()) > 1:
+    # threading does not know of threads that were started below it. sys._current_frames() misses one that only frees
+    # its last objects, which may be h5py's, and in Python 3.11 a garbage collection in it may wait for ever.
+    if threading.active_count() > 1 or _thread._count():
         # A daemon thread that is stopped inside h5py takes its lock along, and freeing any h5py object would wait for
         # ever. So the lock is taken here, for good: such a thread waits for it instead.
         phil.acquire()

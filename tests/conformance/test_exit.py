@@ -204,8 +204,8 @@ def read():
         dataset[k % 50_000]
         dataset[:20_000:3]
 for _ in range(3):
-    threading.Thread(target=read, daemon=True).start()
-threading.excepthook = lambda hook: None      # what they say when the file is closed under them
+    {start}
+threading.excepthook = sys.unraisablehook = lambda hook: None      # what they say when the file is closed under them
 began.wait()
 end()
 """
@@ -218,8 +218,39 @@ def test_ending_while_daemon_threads_read(opened: str, ending: str, served: dict
 
     Plain h5py hangs here over a local file as well, unless the lock is taken for good before the interpreter ends.
     """
-    done = run(READING.format(opened=f"file = {opened.format('document, source=source')}"), served, "http", ending)
+    start = "threading.Thread(target=read, daemon=True).start()"
+    code = READING.format(opened=f"file = {opened.format('document, source=source')}", start=start)
+    done = run(code, served, "http", ending)
     assert done.returncode == ENDINGS[ending], done.stderr
+
+
+def test_ending_while_threads_read_that_threading_does_not_know(served: dict[str, str]) -> None:
+    opened, start = "file = lb.open(document, source=source)", "import _thread; _thread.start_new_thread(read, ())"
+    done = run(READING.format(opened=opened, start=start), served, "disk")
+    assert done.returncode == 0, done.stderr
+
+
+COLLECTED = """
+# Garbage that the interpreter frees under a lock of its own, collected while the program ends.
+from lindi_bridge.hdf5 import exit
+waiting = threading.Event()
+for _ in range(30):
+    threading.Thread(target=waiting.wait, daemon=True).start()
+def leave_garbage():
+    gc.collect()
+    garbage = threading.local()
+    garbage.me = garbage
+    gc.set_threshold(15)
+exit.close_python_files = leave_garbage
+exit._end()
+gc.set_threshold(700)
+assert h5py._objects.phil._is_owned()
+"""
+
+
+def test_a_collection_when_the_process_ends(served: dict[str, str]) -> None:
+    done = run(COLLECTED, served, "http")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 FORK = """
