@@ -192,7 +192,7 @@ class RangeReader(Protocol):
 
 @runtime_checkable
 class PairReader(RangeReader, Protocol):
-    """One that can ask for several ranges at one time in the calling thread, without locks and logging."""
+    """One that can ask for several ranges at one time under h5py's lock, without waiting for locks and logging."""
 
     def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
         """Read one range as :meth:`read_locked` does, and others at the same time if that is no trouble.
