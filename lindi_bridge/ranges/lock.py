@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock, RLock, get_ident
+from types import FrameType
 
 from lindi_bridge.errors import SourceLockError
 
-__all__ = ["collection_paused", "exclusive", "h5py_lock_is_held", "refuse_under_lock"]
+__all__ = ["collection_paused", "exclusive", "h5py_lock_is_held", "refuse_under_lock", "stacks_of_threads"]
 
 
 def h5py_lock_is_held() -> bool:
@@ -69,6 +70,21 @@ def collection_paused() -> Iterator[None]:
         with _pause_lock:
             _pauses -= 1
             if _pauses == 0 and _was_enabled:
+                gc.enable()
+
+
+def stacks_of_threads() -> Iterable[FrameType]:
+    """The innermost frame of each thread.
+
+    Without a collection meanwhile, which in Python 3.11 would wait for a lock that its own thread holds (gh-106883).
+    """
+    with _pause_lock:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().values()
+        finally:
+            if was_enabled:
                 gc.enable()
 
 

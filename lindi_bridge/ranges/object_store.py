@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 from lindi_bridge.errors import SourceChangedError, SourceError, SourceProtocolError
 from lindi_bridge.ranges.address import strip_secrets
+from lindi_bridge.ranges.aside import Aside
 from lindi_bridge.ranges.deadline import patience
 from lindi_bridge.ranges.filesystem import check_expected, check_length
 from lindi_bridge.ranges.http_answer import changed_midway
@@ -28,28 +28,6 @@ from lindi_bridge.ranges.workers import Workers
 __all__ = ["ObjectStoreReader"]
 
 T = TypeVar("T")
-
-
-class _Hint:
-    """A range that is read in a thread of its own, which nobody has to wait for."""
-
-    def __init__(self, wanted: ByteRange) -> None:
-        self.wanted = wanted
-        self.data: bytes | None = None
-        self._under_way = _thread.allocate_lock()
-        self._under_way.acquire()
-
-    def read(self, read: Callable[[ByteRange], bytes]) -> None:
-        try:
-            self.data = read(self.wanted)
-        except SourceError:
-            pass  # it is read again by whoever needs it, and then it is an error
-        finally:
-            self._under_way.release()
-
-    def wait(self, seconds: float) -> bytes | None:
-        self._under_way.acquire(timeout=seconds)
-        return self.data
 
 
 class ObjectStoreReader:
@@ -126,11 +104,7 @@ class ObjectStoreReader:
         return self._read_here(wanted)
 
     def read_locked_beside(self, wanted: ByteRange, hints: Sequence[ByteRange]) -> tuple[bytes, list[bytes | None]]:
-        """Read one range, and others in threads of their own meanwhile; see :class:`PairReader`.
-
-        Such a thread may come to free an h5py object, and then waits for the caller to give up h5py's lock. Therefore
-        it is waited for with a time limit only, and started without :mod:`threading`, whose locks others may hold.
-        """
+        """Read one range, and others in threads of their own meanwhile; see :class:`PairReader`."""
         for asked in (wanted, *hints):
             check_range(asked, self._size(), self._name)
         if not wanted.length:
@@ -143,7 +117,7 @@ class ObjectStoreReader:
         data = self._read_here(wanted)
         now = time.monotonic()
         limit = now + patience(now - began, wanted.length, sum(hint.length for hint in hints))
-        return data, [b"" if hint is None else hint.wait(max(0.0, limit - time.monotonic())) for hint in under_way]
+        return data, [b"" if hint is None else _come_until(limit, hint) for hint in under_way]
 
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read all ranges, ``options.concurrency`` at a time; see :class:`RangeReader`."""
@@ -168,15 +142,11 @@ class ObjectStoreReader:
         self._end_workers()
         self._access.close()
 
-    def _begin(self, wanted: ByteRange) -> _Hint | None:
-        if not wanted.length:
-            return None
-        hint = _Hint(wanted)
+    def _begin(self, wanted: ByteRange) -> Aside[bytes] | None:
         try:
-            _thread.start_new_thread(hint.read, (partial(self._read, once=True),))
+            return Aside(partial(self._read, wanted, once=True)) if wanted.length else None
         except RuntimeError:
-            return None  # the interpreter is ending, or the system has no thread left
-        return hint
+            return None
 
     def _end_workers(self) -> None:
         while self._workers:
@@ -254,6 +224,14 @@ class ObjectStoreReader:
         difference = changed_midway(self._pinned.setdefault("identity", found), found)
         if difference:
             raise SourceChangedError(f"{self._name}: the object changed while it was read: {difference}")
+
+
+def _come_until(limit: float, hint: Aside[bytes]) -> bytes | None:
+    """What was read beside, if it came in time (of the monotonic clock); what went wrong is met by whoever needs it."""
+    try:
+        return hint.result(max(0.0, limit - time.monotonic()))
+    except (SourceError, TimeoutError):
+        return None
 
 
 def _get(store: Any, key: str, request: dict[str, Any]) -> tuple[Any, bytes]:

@@ -8,12 +8,12 @@ intercepted in the thread that asks, so it is found by its stack: in a function 
 
 from __future__ import annotations
 
-import sys
 from types import FrameType
 
 from h5py._objects import phil
 
 from lindi_bridge.errors import SourceLockError
+from lindi_bridge.ranges.lock import stacks_of_threads
 
 __all__ = ["refuse_waiting_under_lock"]
 
@@ -34,7 +34,7 @@ def refuse_waiting_under_lock(address: str) -> None:
     if phil.acquire(blocking=False):
         phil.release()
         return
-    if any(_waits_inside_h5py(frame) for frame in sys._current_frames().values()):
+    if any(_waits_inside_h5py(frame) for frame in stacks_of_threads()):
         raise SourceLockError(
             f"{address}: a Zarr array was read while h5py's global lock is held (for instance inside a visititems "
             "callback), which would wait for ever. Do it outside the callback"

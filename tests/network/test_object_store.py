@@ -317,7 +317,7 @@ def test_what_goes_wrong_beside_another_is_passed_over(
     def no_thread(*args: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("_thread.start_new_thread", no_thread)
+    monkeypatch.setattr("lindi_bridge.ranges.aside._thread.start_new_thread", no_thread)
     assert store.read_locked_beside(*BESIDE) == (NEEDED, [b"", b""])
 
 
@@ -384,7 +384,32 @@ def test_credentials_are_asked_for_by_the_caller_alone(server: RangeServer) -> N
     with phil:
         assert reader.read_locked_beside(*BESIDE) == (NEEDED, [None, None])
         assert reader.read_locked_beside(*BESIDE) == (NEEDED, ALONG)
-    assert asked_by == [threading.get_ident()] * 2
+    assert len(asked_by) == 2
+    reader.close()
+
+
+def test_credentials_that_cannot_be_waited_for(server: RangeServer) -> None:
+    """Another thread is inside what provides them, and waits for h5py's lock to free an object."""
+    phil = pytest.importorskip("h5py")._objects.phil
+    server.add("bucket/a", DATA)
+    busy, inside = threading.Lock(), threading.Event()
+
+    def provide() -> dict[str, Any]:
+        with busy:
+            inside.set()
+            with phil:
+                return {"access_key_id": "key", "secret_access_key": SECRET, "token": None, "expires_at": None}
+
+    storage = {"credential_provider": provide, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+    reader = ObjectStoreReader("s3://bucket/a", options(storage, connect_timeout=0.2))
+    other = threading.Thread(target=provide)
+    with phil:
+        other.start()
+        assert inside.wait(10)
+        with pytest.raises(SourcePermissionError, match="TimeoutError"):
+            reader.read_locked(0, 10)
+    other.join()
+    assert reader.read_locked(0, 10) == DATA[:10]
     reader.close()
 
 
