@@ -6,7 +6,9 @@ import _thread
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Aside"]
+from lindi_bridge.ranges.lock import h5py_lock_is_held
+
+__all__ = ["Aside", "ask"]
 
 T = TypeVar("T")
 
@@ -67,3 +69,26 @@ class Aside(Generic[T]):
             assert isinstance(outcome, BaseException)
             raise outcome
         return outcome  # type: ignore[return-value]
+
+
+def ask(call: Callable[[], T], seconds: float) -> T:
+    """Call a function of the user's.
+
+    It may take a lock, which another thread may hold while it waits for h5py's. So while that is held here, it is called
+    aside, and waited for with a limit.
+
+    Parameters
+    ----------
+    call : callable
+        The function.
+    seconds : float
+        The limit.
+
+    Raises
+    ------
+    TimeoutError
+        The time is over.
+    Exception
+        What the function has raised.
+    """
+    return Aside(call).result(seconds) if h5py_lock_is_held() else call()

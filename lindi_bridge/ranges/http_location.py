@@ -7,12 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from lindi_bridge.errors import SourceError, SourcePermissionError, SourceProtocolError
 from lindi_bridge.ranges.address import HTTP_SCHEMES, check_redirect, same_origin, scheme_of, strip_secrets
+from lindi_bridge.ranges.aside import ask
 from lindi_bridge.ranges.http_credentials import HttpCredentials
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 from lindi_bridge.ranges.reader import ReaderOptions
@@ -155,7 +157,7 @@ class HttpLocation:
     def _renew(self) -> None:
         assert self._options.renew is not None
         try:
-            fresh = self._options.renew(self.name)
+            fresh = ask(partial(self._options.renew, self.name), self._options.read_timeout)
         except Exception as problem:
             raise SourcePermissionError(
                 f"{self.name}: the server refused access, and renew= failed with {type(problem).__name__}"

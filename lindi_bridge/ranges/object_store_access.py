@@ -23,7 +23,7 @@ from lindi_bridge.errors import (
     SourceProtocolError,
     SourceTimeoutError,
 )
-from lindi_bridge.ranges.aside import Aside
+from lindi_bridge.ranges.aside import ask
 from lindi_bridge.ranges.lock import h5py_lock_is_held
 from lindi_bridge.ranges.object_store_config import (
     StoreAddress,
@@ -152,7 +152,7 @@ class StoreAccess:
         config = made.config
         if made.provider is not None:
             try:
-                credentials = self._provided(made.provider)
+                credentials = ask(made.provider, self._options.read_timeout)
                 config = {**config, **provided_credentials(self._address.kind, credentials)}
             except Exception as problem:
                 raise SourcePermissionError(
@@ -164,10 +164,6 @@ class StoreAccess:
             self._due = None
         self._store = self._make_store(made._replace(config=config))
         self._configuration = made
-
-    def _provided(self, provider: Callable[[], Any]) -> Any:
-        # What provides them may have a lock, which a thread that waits for h5py's may hold: then it is an error.
-        return Aside(provider).result(self._options.connect_timeout) if h5py_lock_is_held() else provider()
 
     def _adapt(self, problem: Exception, store: Any, tried: set[str]) -> bool:
         """Change what may be the cause of a problem; False if there is nothing left to change."""

@@ -401,7 +401,7 @@ def test_credentials_that_cannot_be_waited_for(server: RangeServer) -> None:
                 return {"access_key_id": "key", "secret_access_key": SECRET, "token": None, "expires_at": None}
 
     storage = {"credential_provider": provide, "endpoint_url": f"http://127.0.0.1:{server.port}"}
-    reader = ObjectStoreReader("s3://bucket/a", options(storage, connect_timeout=0.2))
+    reader = ObjectStoreReader("s3://bucket/a", options(storage, read_timeout=0.2))
     other = threading.Thread(target=provide)
     with phil:
         other.start()
