@@ -179,7 +179,13 @@ class UnfilteredValues:
             out = out.view(self._raw)
         out = out.reshape([len(axis) for axis in selection.axes])
         # Memory needs no look where nothing was fetched ahead: what is on the disk is read from there.
-        straight = not file.has_fetched_ahead and (not file.is_local or out.nbytes >= _LONG_RUN * len(parts))
+        first = next((part.start for part in parts if part.start >= 0), None)
+        straight = (
+            first is not None
+            and not file.has_fetched_ahead
+            and (not file.is_local or out.nbytes >= _LONG_RUN * len(parts))
+            and not file.is_embedded(first)
+        )
         if (
             (straight and self._read_locally(out, parts, file))
             or self._copy(out, parts, file)

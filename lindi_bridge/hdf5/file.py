@@ -221,6 +221,10 @@ class HDF5File(ReadOnlyStream):
         """Whether anything is in memory that was fetched before it was read."""
         return self._ahead.nbytes > 0
 
+    def is_embedded(self, address: int) -> bool:
+        """Whether a byte was known when the file was opened, so that the source is not needed for it."""
+        return self._metadata.find(address) is not None
+
     @property
     def is_local(self) -> bool:
         """Whether the bytes come from a file of this machine, so that nothing is gained by fetching them ahead."""
@@ -230,7 +234,10 @@ class HDF5File(ReadOnlyStream):
         """Whether bytes that libhdf5 reads in one piece go from the disk to where it wants them, past the memory."""
         if wanted.length < _LONG:
             return False
-        return self.is_local or (isinstance(self.reader, CachedReader) and self.reader.holds(wanted))
+        if self.is_local:
+            return True
+        # Under h5py's lock a source would be compared by few samples, one after the other.
+        return self._verify is None and isinstance(self.reader, CachedReader) and self.reader.holds(wanted)
 
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Fill buffers of bytes from a file or a cache on this machine, past the memory.

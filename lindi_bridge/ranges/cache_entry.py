@@ -95,12 +95,14 @@ class CacheEntry:
         return self._has(wanted) or (self._refresh() and self._has(wanted))
 
     def _has(self, wanted: ByteRange) -> bool:
+        # From byte to byte, because a damaged file may say that a chunk has any length.
         position = wanted.start
-        for piece in self._pieces(wanted):
-            if piece.start > position:
+        while position < wanted.stop:
+            piece = next(self._pieces(ByteRange(position, 1)), None)
+            if piece is None:
                 return False
             position = piece.stop
-        return position >= wanted.stop
+        return True
 
     def _read_all(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         opened = _OpenSegment()

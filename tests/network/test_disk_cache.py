@@ -395,6 +395,58 @@ def test_without_a_strong_etag_a_document_asks_for_samples_only(
     assert server.nbytes < 200_000
 
 
+@pytest.mark.parametrize("behaviour", [{"etag": "weak"}, {"etag": "none", "extra": OLD}])
+def test_the_samples_are_one_wave_whatever_is_read_first(
+    behaviour: dict[str, Any], server: RangeServer, cache: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.h5"
+    values = np.random.default_rng(3).random((40, 20_000))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("long", data=values, chunks=(4, 20_000), compression="gzip", compression_opts=1)
+        file["plain"] = values[:3]
+    lb.index(server.add("long.h5", path, **behaviour)).save(tmp_path / "long.json")
+    with lb.open(tmp_path / "long.json", cache_dir=cache) as file:
+        assert np.array_equal(file["long"][:20], values[:20])
+        assert np.array_equal(file["plain"][:], values[:3])
+    server.reset()
+    asked = set()
+    for name, selection in (("long", np.s_[5:9]), ("long", [1, 17]), ("long", np.s_[:20]), ("plain", np.s_[1:3])):
+        with lb.open(tmp_path / "long.json", cache_dir=cache) as file:
+            for _ in range(2):
+                assert np.array_equal(file[name][selection], values[selection])
+                statistics = file._file_object.reader.statistics
+                assert statistics.waves == 1
+                asked.add(statistics.requests)
+    assert len(asked) == 1, "all samples"
+
+
+@pytest.mark.parametrize("behaviour", [{"etag": "weak"}, {"etag": "none", "extra": OLD}])
+def test_what_the_document_has_is_not_asked_for(
+    behaviour: dict[str, Any], server: RangeServer, cache: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.h5"
+    with h5py.File(path, "w") as file:
+        file["small"] = np.arange(8192.0)
+        file.create_dataset("unwritten", (40, 20_000), "f8", chunks=(4, 20_000), fillvalue=7.0)
+        file["large"] = np.random.default_rng(3).random((40, 20_000))
+    document = tmp_path / "small.json"
+    lb.index(server.add("small.h5", path, **behaviour)).save(document)
+    with lb.open(document, cache_dir=cache) as file:
+        file["large"][:]
+    server.reset()
+    with lb.open(document, cache_dir=cache) as file, h5py.File(path) as local:
+        for name, selection in (("small", np.s_[:]), ("small", np.s_[7:9]), ("unwritten", np.s_[1:7])):
+            assert np.array_equal(file[name][selection], local[name][selection])
+    assert server.requests == 0
+    lb.index(path).save(document)
+    moved = path.rename(tmp_path / "moved.h5")
+    with lb.open(document) as file, h5py.File(moved) as local:
+        for name, selection in (("small", np.s_[:]), ("unwritten", np.s_[1:7])):
+            assert np.array_equal(file[name][selection], local[name][selection])
+        with pytest.raises(lb.SourceNotFoundError):
+            file["large"][:]
+
+
 def test_files_that_differ_in_the_query_only(made: Made, other: Made, server: RangeServer, cache: str) -> None:
     """One server of two files at one path, which gives both the same ETag."""
     same = {"etag": "none", "extra": {"ETag": '"1"'}}

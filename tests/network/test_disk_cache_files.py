@@ -184,6 +184,15 @@ def test_any_ranges_in_any_order(steps: list[tuple[str, list[tuple[int, int]]]])
 # -- which file it is -------------------------------------------------------------------------------------------------
 
 
+def test_what_is_held_is_told_of_any_range_at_once(tmp_path: Path) -> None:
+    fill(tmp_path)
+    made = reader(tmp_path, Remote())
+    assert made.holds(ByteRange(0, len(DATA)))
+    assert made.holds(ByteRange(5, 0))
+    assert not made.holds(ByteRange(0, len(DATA) + 1))
+    assert not made.holds(ByteRange(17, 1 << 62)), "the length of a chunk of a damaged file"
+
+
 def test_a_recorded_tag_needs_no_answer(tmp_path: Path) -> None:
     fill(tmp_path)
     remote = Remote()
