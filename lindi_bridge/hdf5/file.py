@@ -138,7 +138,7 @@ class HDF5File(ReadOnlyStream):
                 if start in self._probed:
                     view[done:] = bytes(wanted - done)
                     break
-                if self._read_straight(start + done, view[done:]):
+                if wanted >= _LONG and self._read_straight(start + done, view[done:]):
                     break
                 self._read_on_demand(start + done, start + wanted)
                 continue
@@ -171,8 +171,8 @@ class HDF5File(ReadOnlyStream):
         return None
 
     def _read_straight(self, start: int, view: memoryview) -> bool:
-        """Fill a long buffer from the disk of this machine, if the bytes are there."""
-        if len(view) < _LONG or not isinstance(self.reader, LocalReader | CachedReader):
+        """Fill what is left of a long buffer from the disk of this machine, if the bytes are there."""
+        if not isinstance(self.reader, LocalReader | CachedReader):
             return False
         self._check_source(self._read_locked)
         return self.reader.read_into([(start, view)])

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lindi_bridge.errors import SourceChangedError, SourceError
+from lindi_bridge.hdf5.file import HDF5File
 from lindi_bridge.ranges import (
     ByteRange,
     BytesReader,
@@ -191,6 +192,19 @@ def test_what_is_held_is_told_of_any_range_at_once(tmp_path: Path) -> None:
     assert made.holds(ByteRange(5, 0))
     assert not made.holds(ByteRange(0, len(DATA) + 1))
     assert not made.holds(ByteRange(17, 1 << 62)), "the length of a chunk of a damaged file"
+
+
+def test_the_end_of_a_long_piece_is_taken_from_the_disk(tmp_path: Path) -> None:
+    remote = Remote()
+    made = reader(tmp_path, remote)
+    assert right(made, (100_000, 80_000))
+    file = HDF5File(made, address="a")
+    file.seek(100_000)
+    assert file.read(10) == DATA[100_000:100_010], "and what is around is in memory now"
+    remote.asked.clear()
+    file.seek(100_000)
+    assert file.read(80_000) == DATA[100_000:180_000]
+    assert remote.asked == []
 
 
 def test_a_recorded_tag_needs_no_answer(tmp_path: Path) -> None:
