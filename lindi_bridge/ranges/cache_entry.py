@@ -10,6 +10,7 @@ from typing import NamedTuple
 from lindi_bridge.ranges.cache_segment import (
     PAGE,
     PART,
+    SEALED,
     DamagedSegmentError,
     Piece,
     Segment,
@@ -71,9 +72,10 @@ class CacheEntry:
         self._refresh()
         opened = _OpenSegment()
         try:
-            return [self._read(wanted, opened) for wanted in ranges]
+            found = [self._read(wanted, opened) for wanted in ranges]
         finally:
             opened.close()
+        return self.read(ranges) if opened.has_changed else found  # now its bytes are compared
 
     def read_into(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         """Read ranges to where they are wanted, if the disk has all of them.
@@ -107,9 +109,10 @@ class CacheEntry:
     def _read_all(self, runs: Sequence[tuple[int, memoryview]]) -> bool:
         opened = _OpenSegment()
         try:
-            return all(self._read_into(start, view, opened) for start, view in runs)
+            done = all(self._read_into(start, view, opened) for start, view in runs)
         finally:
             opened.close()
+        return done and not opened.has_changed
 
     def _read_into(self, start: int, view: memoryview, opened: _OpenSegment) -> bool:
         position, stop = start, start + len(view)
@@ -200,8 +203,11 @@ class _OpenSegment:
     """
 
     def __init__(self) -> None:
+        self.has_changed = False
+        """Whether anybody has changed a segment while its bytes were read and not compared."""
         self._segment: Segment | None = None
         self._descriptor = -1
+        self._size = -1
         self._checked: set[int] | None = None
         self._run: Sequence[Piece] = ()
         self._data = b""
@@ -282,12 +288,16 @@ class _OpenSegment:
             self._descriptor = segment.open()
             self._segment = segment
             status = os.fstat(self._descriptor)
+            self._size = status.st_size
             self._checked = segment.checked(status)
             _note_use(segment, status)
 
     def close(self) -> None:
         descriptor, self._descriptor, self._segment = self._descriptor, -1, None
         if descriptor >= 0:
+            if self._checked is None:  # a change shows before its bytes do
+                status = os.fstat(descriptor)
+                self.has_changed |= status.st_mtime_ns != SEALED or status.st_size != self._size
             os.close(descriptor)
 
 

@@ -31,12 +31,14 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
+    cache_entry,
     cache_segment,
 )
 from lindi_bridge.ranges.cache_folder import cached_files
 from lindi_bridge.ranges.cache_key import address_digest, state_digest, without_signature
 from lindi_bridge.ranges.cache_segment import PART, SEALED, checksum_of
 from lindi_bridge.ranges.disk_cache import DiskCache, disk_cache
+from lindi_bridge.ranges.file_bytes import read_into
 
 DATA = random.Random(3).randbytes(1_000_003)
 ADDRESS = "ab" * 16
@@ -498,6 +500,30 @@ def test_what_nobody_has_changed_is_compared_once_and_only_after_a_start_of_the_
         assert again.read_into([(5, memoryview(buffer)[:1000]), (0, memoryview(buffer))])
     assert sum(compared) == len(DATA)
     assert remote.asked == []
+
+
+def test_changed_between_the_look_at_it_and_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_changed(descriptor: int, view: memoryview, position: int) -> int:
+        for path in segments(tmp_path):
+            _zeros(path, random.Random(4))
+        return read_into(descriptor, view, position)
+
+    def read_exactly_changed(descriptor: int, length: int, offset: int) -> bytes:
+        data = bytearray(length)
+        read_changed(descriptor, memoryview(data), offset)
+        return bytes(data)
+
+    fill(tmp_path)
+    remote = Remote()
+    made, buffer = reader(tmp_path, remote), bytearray(len(DATA))
+    assert made.read_into([(0, memoryview(buffer))]), "the tables are known"
+    monkeypatch.setattr(cache_entry, "read_into", read_changed)
+    assert not made.read_into([(0, memoryview(buffer))])
+    monkeypatch.undo()
+    assert right(made, (0, len(DATA)))
+    assert made.read_into([(0, memoryview(buffer))])
+    monkeypatch.setattr(cache_entry, "read_exactly", read_exactly_changed)
+    assert right(made, (0, len(DATA)))
 
 
 def test_use_is_noted_and_changes_nothing_else(tmp_path: Path) -> None:
