@@ -293,11 +293,18 @@ class _OpenSegment:
             _note_use(segment, status)
 
     def close(self) -> None:
-        descriptor, self._descriptor, self._segment = self._descriptor, -1, None
-        if descriptor >= 0:
+        descriptor, self._descriptor = self._descriptor, -1
+        segment, self._segment = self._segment, None
+        if descriptor < 0 or segment is None:
+            return
+        try:
             if self._checked is None:  # a change shows before its bytes do
                 status = os.fstat(descriptor)
                 self.has_changed |= status.st_mtime_ns != SEALED or status.st_size != self._size
+        except OSError as problem:  # a network's file system may have lost it
+            self.has_changed = True
+            _forget(segment, problem)
+        finally:
             os.close(descriptor)
 
 

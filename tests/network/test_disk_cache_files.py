@@ -526,6 +526,26 @@ def test_changed_between_the_look_at_it_and_the_read(tmp_path: Path, monkeypatch
     assert right(made, (0, len(DATA)))
 
 
+def test_lost_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    made, stat = reader(tmp_path, Remote()), os.fstat
+    assert right(made, (0, 10))
+    calls = []
+
+    def lost(descriptor: int) -> os.stat_result:
+        calls.append(descriptor)
+        if len(calls) > 1:
+            raise OSError(errno.ESTALE, "stale file handle")
+        return stat(descriptor)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(cache_entry.os, "fstat", lost)
+    assert right(made, (0, 10))
+    monkeypatch.undo()
+    assert len(calls) > 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_use_is_noted_and_changes_nothing_else(tmp_path: Path) -> None:
     fill(tmp_path)
     for path in segments(tmp_path):
