@@ -183,8 +183,13 @@ class HDF5File(ReadOnlyStream):
     def _read_on_demand(self, start: int, stop: int) -> None:
         """Fetch a block that holds ``start`` in the calling thread. Sequential reading doubles the block."""
         self._check_source(self._read_locked)
-        self.misses += 1
         block = self._blocks.around(start, stop)
+        if isinstance(self.reader, CachedReader) and not self.reader.holds(block.range):
+            wanted = ByteRange(start, stop - start)
+            if self.reader.holds(wanted):  # the rest of the block would have to be asked for
+                self._demand.add([(start, self.reader.read_locked(*wanted))])
+                return
+        self.misses += 1
         self._blocks.windows.ended(block.stop, block.window)
         if self._pairs is not None:
             until = block.stop if block.window > BLOCK else start  # the end of the block if it is read on and on

@@ -74,8 +74,8 @@ class Aside(Generic[T]):
 def ask(call: Callable[[], T], seconds: float) -> T:
     """Call a function of the user's.
 
-    It may take a lock, which another thread may hold while it waits for h5py's. So while that is held here, it is called
-    aside, and waited for with a limit.
+    It may take a lock, which another thread may hold while it waits for h5py's. So while that is held here, it is
+    called aside, and waited for with a limit.
 
     Parameters
     ----------

@@ -3,14 +3,15 @@
 Written under a temporary name and then renamed, so that a segment is there whole or not at all. Nothing waits for the
 disk, so this holds only until the machine stops. Therefore a segment says in which run of the machine it was written;
 in that run it is trusted as any local file is, as long as nobody has changed it, and afterwards the checksums tell
-whether it has come to the disk whole. That nobody has changed it is seen from its time of last change: it is set to
-:data:`SEALED`, which no change leaves as it is.
+whether it has come to the disk whole. That nobody has changed it is seen from its time of last change: it is set back a
+few seconds, and a segment says to when.
 
 Layout, all numbers little-endian: ``LBRANGE3``; 16 bytes that say of which file and state the ranges are; 16 bytes that
-say in which run of the machine they were written (zeros where the system does not tell); number of pieces (4 bytes);
-CRC-32 of what is before it and of the table (4 bytes); the table, 16 bytes a piece: address in the remote file (8),
-length (4), checksum (4, see :func:`checksum_of`); and the pieces one after the other. No piece crosses a multiple of
-256 KiB, so that a small part of a segment can be read and checked alone.
+say in which run of the machine they were written (zeros where the system does not tell); the time of last change that
+is set when they are (8 bytes, nanoseconds since 1970); number of pieces (4 bytes); CRC-32 of what is before it and of
+the table (4 bytes); the table, 16 bytes a piece: address in the remote file (8), length (4), checksum (4, see
+:func:`checksum_of`); and the pieces one after the other. No piece crosses a multiple of 256 KiB, so that a small part
+of a segment can be read and checked alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ __all__ = [
     "KEY_NBYTES",
     "PAGE",
     "PART",
-    "SEALED",
     "DamagedSegmentError",
     "Piece",
     "Segment",
@@ -48,11 +48,8 @@ PAGE = 256 * 1024
 PART = ".part"
 """How the names of files end that are not complete yet."""
 
-SEALED = 946_684_800_000_000_000
-"""Nanoseconds since the epoch, the beginning of 2000: time of last change of a segment that is as it was written."""
-
 _MAGIC = b"LBRANGE3"
-_HEAD = struct.Struct("<8s16s16sI")
+_HEAD = struct.Struct("<8s16s16sqI")
 _CHECKSUM = struct.Struct("<I")
 _ROW = struct.Struct("<QII")
 _SHEET = 4096
@@ -61,6 +58,8 @@ _NOT_NOTED = getattr(os, "O_NOATIME", 0)
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _FIXED = _HEAD.size + _CHECKSUM.size
 _UNKNOWN_RUN = bytes(16)
+_SET_BACK = 4
+"""Seconds. Some file systems count two at a time."""
 
 
 class DamagedSegmentError(Exception):
@@ -86,7 +85,7 @@ class Segment:
         Where it is.
     """
 
-    __slots__ = ("_checked", "_is_of_this_run", "gone", "path", "used")
+    __slots__ = ("_checked", "gone", "path", "sealed", "used")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -94,7 +93,8 @@ class Segment:
         """Known to be deleted or damaged."""
         self.used = float("-inf")
         """When its use was last noted on the disk (seconds since the epoch)."""
-        self._is_of_this_run = False
+        self.sealed = -1
+        """Time of last change (nanoseconds since 1970) with which its bytes are trusted; -1: they must be compared."""
         # With the state of the file in which they were compared, so that no thread can see one without the other.
         self._checked: tuple[tuple[int, int], set[int]] = ((0, 0), set())
 
@@ -117,7 +117,7 @@ class Segment:
         try:
             size = os.fstat(descriptor).st_size
             fixed = read_exactly(descriptor, _FIXED, 0)
-            magic, found, run, count = _HEAD.unpack_from(fixed)
+            magic, found, run, sealed, count = _HEAD.unpack_from(fixed)
             if magic != _MAGIC or found != key or _FIXED + count * _ROW.size > size:
                 raise DamagedSegmentError
             table = read_exactly(descriptor, count * _ROW.size, _FIXED)
@@ -131,7 +131,7 @@ class Segment:
             offset += length
         if offset != size:
             raise DamagedSegmentError
-        self._is_of_this_run = run == _run_of_the_machine() != _UNKNOWN_RUN
+        self.sealed = sealed if run == _run_of_the_machine() != _UNKNOWN_RUN else -1
         return pieces
 
     def checked(self, status: os.stat_result) -> set[int] | None:
@@ -142,7 +142,7 @@ class Segment:
         status : os.stat_result
             What the file system says of the open file.
         """
-        if self._is_of_this_run and status.st_mtime_ns == SEALED:
+        if status.st_mtime_ns == self.sealed:
             return None
         state = (status.st_mtime_ns, status.st_size)
         if self._checked[0] != state:
@@ -249,7 +249,9 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
         The disk is full, the folder may not be written to, or is gone.
     """
     table = b"".join(_ROW.pack(start, len(data), checksum_of(data)) for start, data in pieces)
-    head = _HEAD.pack(_MAGIC, key, _run_of_the_machine(), len(pieces))
+    now = time.time()
+    sealed = (int(now) - _SET_BACK) * 10**9
+    head = _HEAD.pack(_MAGIC, key, _run_of_the_machine(), sealed, len(pieces))
     name = os.path.join(folder, secrets.token_hex(8))
     descriptor = os.open(name + PART, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
@@ -258,7 +260,7 @@ def write_segment(folder: str, key: bytes, pieces: Sequence[tuple[int, memoryvie
             for _, data in pieces:
                 file.write(data)
         with contextlib.suppress(OSError):  # then it is compared with its checksums
-            os.utime(name + PART, ns=(time.time_ns(), SEALED))
+            os.utime(name + PART, ns=(int(now * 1e9), sealed))
         os.rename(name + PART, name)
     except BaseException:
         try:

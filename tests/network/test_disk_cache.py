@@ -241,6 +241,18 @@ def test_short_runs_are_read_from_the_disk_once_and_then_held(
     assert server.requests == 0
 
 
+def test_h5py_asks_for_no_more_than_is_missing(made: Made, server: RangeServer, cache: str, tmp_path: Path) -> None:
+    _, document = document_of(server, made, tmp_path)
+    with lb.open(document, cache_dir=cache) as file, h5py.File(made.path) as local:
+        assert np.array_equal(file["rows"][1000], local["rows"][1000])
+    server.reset()
+    with _by_h5py(document, "", cache_dir=cache) as file, h5py.File(made.path) as local:
+        assert np.array_equal(file["rows"][1000], local["rows"][1000])
+        assert server.requests == 0
+        assert np.array_equal(file["rows"][999:1002], local["rows"][999:1002])
+        assert server.requests == 2, "a block before it, and one after it"
+
+
 def test_a_wave_stays_one(made: Made, cache: str, tmp_path: Path) -> None:
     with RangeServer() as server:
         _, document = document_of(server, made, tmp_path)

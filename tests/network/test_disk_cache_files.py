@@ -31,12 +31,12 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
-    cache_entry,
+    cache_reading,
     cache_segment,
 )
 from lindi_bridge.ranges.cache_folder import cached_files
 from lindi_bridge.ranges.cache_key import address_digest, state_digest, without_signature
-from lindi_bridge.ranges.cache_segment import PART, SEALED, checksum_of
+from lindi_bridge.ranges.cache_segment import PART, checksum_of
 from lindi_bridge.ranges.disk_cache import DiskCache, disk_cache
 from lindi_bridge.ranges.file_bytes import read_into
 
@@ -424,9 +424,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-def _seal(folder: Path) -> None:
-    for path in segments(folder):
-        os.utime(path, ns=(time.time_ns(), SEALED))
+def _times(folder: Path) -> dict[Path, int]:
+    """When each file was changed last."""
+    return {path: path.stat().st_mtime_ns for path in segments(folder)}
+
+
+def _seal(times: dict[Path, int]) -> None:
+    for path, changed in times.items():
+        os.utime(path, ns=(time.time_ns(), changed))
 
 
 @pytest.mark.parametrize("by", ["a program", "a crash", "a crash of a system that counts no starts"])
@@ -439,10 +444,11 @@ def test_damaged_files_are_never_used(
         machine.start(bytes(16))
     fill(tmp_path)
     for number in range(20):
+        times = _times(tmp_path)
         for path in segments(tmp_path):
             damage(path, chance)
         if by != "a program":
-            _seal(tmp_path)
+            _seal(times)
         if by == "a crash":
             machine.start(b"run %012d" % number)
         before = {path: hashlib.sha256(path.read_bytes()).digest() for path in segments(tmp_path)}
@@ -517,12 +523,12 @@ def test_changed_between_the_look_at_it_and_the_read(tmp_path: Path, monkeypatch
     remote = Remote()
     made, buffer = reader(tmp_path, remote), bytearray(len(DATA))
     assert made.read_into([(0, memoryview(buffer))]), "the tables are known"
-    monkeypatch.setattr(cache_entry, "read_into", read_changed)
+    monkeypatch.setattr(cache_reading, "read_into", read_changed)
     assert not made.read_into([(0, memoryview(buffer))])
     monkeypatch.undo()
     assert right(made, (0, len(DATA)))
     assert made.read_into([(0, memoryview(buffer))])
-    monkeypatch.setattr(cache_entry, "read_exactly", read_exactly_changed)
+    monkeypatch.setattr(cache_reading, "read_exactly", read_exactly_changed)
     assert right(made, (0, len(DATA)))
 
 
@@ -539,7 +545,7 @@ def test_lost_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return stat(descriptor)
 
     before = len(os.listdir("/dev/fd"))
-    monkeypatch.setattr(cache_entry.os, "fstat", lost)
+    monkeypatch.setattr(cache_reading.os, "fstat", lost)
     assert right(made, (0, 10))
     monkeypatch.undo()
     assert len(calls) > 1
@@ -548,13 +554,15 @@ def test_lost_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_use_is_noted_and_changes_nothing_else(tmp_path: Path) -> None:
     fill(tmp_path)
-    for path in segments(tmp_path):
-        os.utime(path, (time.time() - 3600, SEALED // 10**9))
+    times = _times(tmp_path)
     began = time.time()
+    assert all(changed < began * 1e9 for changed in times.values()), "before it was written, so that a change shows"
+    for path, changed in times.items():
+        os.utime(path, ns=(int((began - 3600) * 1e9), changed))
     assert right(reader(tmp_path, Remote()), (0, 10))
     used = [file for file in cached_files(str(tmp_path / "ranges-2")) if file.used >= began - 1]
     assert len(used) == 1
-    assert {path.stat().st_mtime_ns for path in segments(tmp_path)} == {SEALED}
+    assert _times(tmp_path) == times
 
 
 def test_foreign_things_in_the_folder_are_ignored(tmp_path: Path) -> None:
