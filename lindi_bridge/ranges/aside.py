@@ -62,13 +62,16 @@ class Aside(Generic[T]):
         Exception
             What the call has raised.
         """
-        if not self._under_way.acquire(timeout=seconds):
+        if not self._under_way.acquire(timeout=min(seconds, _thread.TIMEOUT_MAX)):
             raise TimeoutError(f"nothing within {seconds:g} seconds")
         outcome = self._outcome.pop()  # not held any longer: a problem holds the frame that holds this
-        if self._failed:
-            assert isinstance(outcome, BaseException)
-            raise outcome
-        return outcome  # type: ignore[return-value]
+        try:
+            if self._failed:
+                assert isinstance(outcome, BaseException)
+                raise outcome
+            return outcome  # type: ignore[return-value]
+        finally:
+            del outcome  # nor by this frame, which the problem holds as well
 
 
 def ask(call: Callable[[], T], seconds: float) -> T:

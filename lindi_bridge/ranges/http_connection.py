@@ -19,6 +19,7 @@ __all__ = ["Answer", "BodyLength", "HttpConnection"]
 
 _DRAIN = 64 << 10  # bodies of refusals up to this size are read: to keep the connection, and for what they say
 _PIECE = 1 << 20
+_BODILESS = frozenset({*range(100, 200), 204, 304})  # http.client reads no further, but more may come: the true answer
 _BUFFER = 16 << 10  # of each answer on its way: headers and a small body; the rest of a long one goes past it
 
 BodyLength = Callable[[int, Mapping[str, str]], int | None]
@@ -57,7 +58,7 @@ class HttpConnection:
         # A closed connection must not be opened again behind our back: that socket would have no deadline.
         raw.auto_open = 0
         self.idle_since = 0.0
-        """When its last answer was read (seconds of the monotonic clock)."""
+        """When its last answer was read (seconds of a clock)."""
 
     def __del__(self) -> None:
         self.close()
@@ -97,7 +98,8 @@ class HttpConnection:
                 said = b""
                 if announced is None or announced <= _DRAIN:
                     said = _read(response, _DRAIN, deadline)
-                return Answer(response.status, received, said), response.isclosed() and not response.will_close
+                reusable = response.isclosed() and not response.will_close and response.status not in _BODILESS
+                return Answer(response.status, received, said), reusable
             body = _read(response, wanted, deadline)
             surplus = response.read1(1) if len(body) == wanted and not response.isclosed() else b""
         except http.client.IncompleteRead:

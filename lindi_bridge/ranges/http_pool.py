@@ -10,6 +10,8 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from lindi_bridge.ranges.http_connection import HttpConnection
@@ -20,19 +22,30 @@ __all__ = ["Connections", "Server"]
 class Server(NamedTuple):
     """What a connection leads to, and how: two connections to one server are as good as each other.
 
-    By process, because a connection inherited by fork() would be shared with the parent.
+    By process, because a connection inherited by fork() would be shared with the parent. The proxy is there as a
+    digest: its address may hold a password.
     """
 
     process: int
     scheme: str
     host: str
     port: int | None
-    proxy: str | None
+    proxy: bytes | None
     ca_file: str | None
 
 
 _LONGEST_IDLE = 240.0
 """Seconds. What lies between may forget a connection that says nothing, and tell nobody."""
+
+
+def _clock() -> Callable[[], float]:
+    # Of those that nobody sets, one that goes on while the machine sleeps: that is when connections are forgotten.
+    if not hasattr(time, "clock_gettime"):
+        return time.monotonic
+    return partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_now = _clock()
 
 
 class _Kept:
@@ -41,6 +54,10 @@ class _Kept:
     def __init__(self) -> None:
         self.idle: list[HttpConnection] = []
         self.users: dict[int, int] = {}
+
+    def put(self, connection: HttpConnection) -> None:
+        self.idle.append(connection)
+        self.trim()
 
     def trim(self) -> None:
         """Close what is more than its users may have."""
@@ -54,6 +71,13 @@ class _Kept:
             return self.idle.pop(index)
         except IndexError:
             return None  # another thread was faster
+
+    def remove(self, connection: HttpConnection) -> bool:
+        try:
+            self.idle.remove(connection)
+        except ValueError:
+            return False  # another thread was faster
+        return True
 
 
 _kept: dict[Server, _Kept] = {}
@@ -97,6 +121,8 @@ class Connections:
         connection : HttpConnection or None
             None if there is no other one.
         """
+        if self._most < 2:
+            return False, None  # one request at a time is what was asked for
         kept = self._kept(server)
         idle = list(kept.idle)
         try:
@@ -106,7 +132,7 @@ class Connections:
             return False, None  # another thread has it, and closed it just now
         connection = kept.pop(0) if len(idle) > 1 else None
         if connection is idle[-1]:  # others have taken the rest meanwhile
-            kept.idle.append(connection)
+            kept.put(connection)
             return True, None
         if connection is not None and _is_bad(connection):
             connection.close()
@@ -115,10 +141,15 @@ class Connections:
 
     def give_back(self, server: Server, connection: HttpConnection) -> None:
         """Have a connection kept whose answer was read; it is closed if nobody has use for it any more."""
-        connection.idle_since = time.monotonic()
+        connection.idle_since = _now()
+        _kept[server].put(connection)
+
+    def distrust(self, server: Server, connection: HttpConnection) -> None:
+        """Close those that were idle for as long as one that has failed, or longer: they would fail one by one."""
         kept = _kept[server]
-        kept.idle.append(connection)
-        kept.trim()
+        for other in list(kept.idle):
+            if other.idle_since <= connection.idle_since and kept.remove(other):
+                other.close()
 
     def close(self) -> None:
         """Close those that no other reader has use for. Idempotent; used again, new ones are made."""
@@ -126,18 +157,22 @@ class Connections:
 
     def _kept(self, server: Server) -> _Kept:
         kept = _kept.get(server) or _kept.setdefault(server, _Kept())
-        self._used[server] = None
+        # In this order: were it closed between the two, nobody would ever take the user out again.
         kept.users[self._number] = self._most
+        self._used[server] = None
         return kept
 
 
 def _is_bad(connection: HttpConnection) -> bool:
-    return time.monotonic() - connection.idle_since > _LONGEST_IDLE or connection.is_stale()
+    return _now() - connection.idle_since > _LONGEST_IDLE or connection.is_stale()
 
 
 def _give_up(number: int, used: dict[Server, None]) -> None:
     while used:
-        server, _ = used.popitem()
+        try:
+            server, _ = used.popitem()
+        except KeyError:
+            return  # another thread was faster
         kept = _kept.get(server)
         if kept is not None:
             kept.users.pop(number, None)

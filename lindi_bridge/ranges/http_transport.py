@@ -8,6 +8,7 @@ logs each request, and its pool and the handlers of ``logging`` take Python lock
 from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - getaddrinfo would import it during the first request
+import hashlib
 import http.client
 import os
 import socket
@@ -100,7 +101,15 @@ class HttpTransport:
 
     def _server(self, url: str) -> Server:
         parts = urlsplit(url)
-        return Server(os.getpid(), parts.scheme, parts.hostname or "", parts.port, self._proxy(url), self._ca_file)
+        try:
+            port = parts.port
+        except ValueError:
+            raise SourceProtocolError(
+                f"{strip_secrets(url)}: no valid address; a port is a number up to 65535"
+            ) from None
+        proxy = self._proxy(url)
+        digest = None if proxy is None else hashlib.blake2b(proxy.encode("utf-8", "surrogateescape")).digest()
+        return Server(os.getpid(), parts.scheme, parts.hostname or "", port, digest, self._ca_file)
 
     def _proxy(self, url: str) -> str | None:
         """Address of the proxy for an address, as the environment has it; it takes long to find out."""
@@ -128,6 +137,8 @@ class HttpTransport:
             if connection is not None:
                 connection.close()
             if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
+                if connection is not None and reused:
+                    self._connections.distrust(server, connection)
                 raise _translate(problem, strip_secrets(url), reused) from None
             raise
         return SentRequest(url, connection, reused, server)
@@ -155,6 +166,8 @@ class HttpTransport:
         except BaseException as problem:
             connection.close()
             if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
+                if reused:
+                    self._connections.distrust(server, connection)
                 raise _translate(problem, strip_secrets(url), reused) from None
             raise
         if reusable:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
-from weakref import WeakValueDictionary
 
 from lindi_bridge.errors import (
     MissingDependencyError,
@@ -31,6 +28,7 @@ from lindi_bridge.ranges.object_store_config import (
     configuration,
     provided_credentials,
 )
+from lindi_bridge.ranges.object_store_pool import shared_store
 from lindi_bridge.ranges.reader import ReaderOptions, Tally
 
 __all__ = ["StoreAccess"]
@@ -43,10 +41,6 @@ _PAYER = {
     "gs": "; for a bucket whose readers pay, storage_options={'requester_pays': 'project'}",
     "az": "",
 }
-
-
-_stores: WeakValueDictionary[tuple[int, bytes], Any] = WeakValueDictionary()
-"""Those in use, by a digest of what they were made with: each has connections of its own, which cost round trips."""
 
 
 class StoreAccess:
@@ -219,17 +213,14 @@ class StoreAccess:
             "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=10), "base": 2},
         }
         kind: Any = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}[self._address.kind]
-        # Not across fork(), after which a store of the parent hangs.
-        made_with = repr((kind, self._address.bucket, sorted(made.config.items()), client, retry))
-        key = (os.getpid(), hashlib.blake2b(made_with.encode("utf-8", "surrogateescape")).digest())
-        store = _stores.get(key)
-        if store is None:
+
+        def make() -> Any:
             try:
-                store = kind(self._address.bucket, config=made.config, client_options=client, retry_config=retry)
+                return kind(self._address.bucket, config=made.config, client_options=client, retry_config=retry)
             except Exception as problem:
                 raise self._translate(problem) from None
-            _stores[key] = store
-        return store
+
+        return shared_store([self._address.kind, self._address.bucket, made.config, client, retry], make)
 
     def _find_region(self) -> str | None:
         """Ask S3 in which region the bucket lies: any answer of it, also a refusal, says so in a header."""

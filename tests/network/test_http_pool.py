@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import h5py
@@ -17,6 +20,8 @@ from servers.range_server import RangeServer
 
 import lindi_bridge as lb
 from lindi_bridge.ranges import ByteRange, HttpReader, ReaderOptions, http_pool
+from lindi_bridge.ranges.http_pool import Connections, Server
+from lindi_bridge.ranges.http_transport import HttpTransport
 
 DATA = random.Random(1).randbytes(100_000)
 pytestmark = pytest.mark.usefixtures("plain_environment")
@@ -160,3 +165,135 @@ def test_a_document_and_its_source_are_read_over_one_connection(server: RangeSer
         assert file["x"][5_000] == 5_000
         assert (server.requests, server.connections) == (2, 1)
     assert until(lambda: not server._sockets)
+
+
+def test_what_follows_an_early_answer_is_nobody_elses(server: RangeServer) -> None:
+    first = HttpReader(server.add("a", DATA, fault="early", seconds=0.5), options())
+    second = HttpReader(server.add("b", DATA[::-1]), options())
+    with pytest.raises(lb.SourceProtocolError, match="HTTP 103"):
+        first.read_locked(0, 10)
+    assert second.read_locked(0, 10) == DATA[::-1][:10]
+    assert server.connections == 2
+    first.close()
+    second.close()
+
+
+def test_connections_that_the_server_forgot_do_not_fail_one_by_one(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA, fault="once"), options(concurrency=8, retries=1))
+    server.group = 8
+    reader.read_ranges([ByteRange(start, 10) for start in range(0, 8000, 1000)])
+    server.group = 1
+    assert server.connections == 8
+    assert reader.read_locked(0, 10) == DATA[:10]
+    assert (server.requests, server.connections) == (10, 9)
+    assert until(lambda: len(server._sockets) == 1)
+    reader.close()
+
+
+def test_time_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("this system has no such clock of its own")
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: 1000.0 if clock == time.CLOCK_BOOTTIME else 1.0)
+    assert http_pool._clock()() == 1000.0
+
+
+def test_who_wants_one_connection_gets_no_second_one(server: RangeServer) -> None:
+    reader = HttpReader(server.add("a", DATA), options(concurrency=1))
+    for start in (0, 1000):
+        data, along = reader.read_locked_beside(ByteRange(start, 10), [ByteRange(50_000, 10)])
+        assert (data, along) == (DATA[start : start + 10], [b""])
+    assert (server.requests, server.connections) == (2, 1)
+    reader.close()
+
+
+def test_a_proxy_has_a_connection_of_its_own_and_its_password_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = []
+    for proxy in (None, "http://me:s3cr3t@proxy.example:3128", "http://me:0ther@proxy.example:3128"):
+        if proxy is not None:
+            monkeypatch.setenv("http_proxy", proxy)
+        servers.append(HttpTransport(options())._server("http://data.example/a?sig=s3cr3t"))
+    assert len(set(servers)) == 3
+    assert "s3cr3t" not in repr(servers)
+    assert "0ther" not in repr(servers)
+
+
+def test_a_port_that_is_none_is_an_error_of_ours() -> None:
+    for port in ("99999", "abc"):
+        with pytest.raises(lb.SourceProtocolError, match=r"^http://data\.example:\w+/a: no valid address"):
+            HttpReader(f"http://data.example:{port}/a?sig=s3cr3t", options())
+
+
+def interleave(function: Callable[[], object], other: Callable[[], object], again: Callable[[], object]) -> int:
+    """Call a function over and over, and another one in the midst of it: each time one step of the pool later."""
+    for stop in itertools.count():
+        steps = itertools.count()
+        done: list[bool] = []
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            if frame.f_code.co_filename != http_pool.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(steps) == stop:  # noqa: B023 - not used after this turn
+                done.append(True)  # noqa: B023
+                other()
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+        again()
+        if not done:
+            return stop
+    raise AssertionError
+
+
+@pytest.mark.parametrize("name", ["claim", "take", "take_beside", "give_back", "close"])
+def test_closing_at_any_moment_leaves_nothing(server: RangeServer, name: str) -> None:
+    reader = HttpReader(server.add("a", DATA), options(concurrency=4))
+    pool, address = reader._transport._connections, reader._transport._server(reader.url)
+    elsewhere = Server(*address[:2], "elsewhere", *address[3:])
+    taken: list[Any] = []
+
+    def prepare() -> None:
+        taken.clear()
+        server.group = 2
+        reader.read_ranges([ByteRange(0, 10), ByteRange(500, 10)])
+        server.group = 1
+        pool.claim(elsewhere)
+        if name == "give_back":
+            taken.append(pool.take(address))
+
+    def run() -> None:
+        if name == "give_back":
+            pool.give_back(address, taken[0])
+        elif name == "close":
+            pool.close()
+        else:
+            taken.append(getattr(pool, name)(address))
+
+    def check() -> None:
+        for one in taken:
+            connection = one[1] if isinstance(one, tuple) else one
+            if connection is not None:
+                connection.close()
+        pool.close()
+        for one in (address, elsewhere):
+            kept = http_pool._kept.get(one)
+            assert kept is None or (kept.users, kept.idle) == ({}, [])
+        prepare()
+
+    prepare()
+    assert interleave(run, pool.close, check) > 10
+    reader.close()
+
+
+def test_closing_when_another_thread_has_closed_it_just_now() -> None:
+    class Faster(dict[Server, None]):
+        def __bool__(self) -> bool:
+            return True
+
+    http_pool._give_up(-1, Faster())
+    Connections(1).close()

@@ -33,7 +33,7 @@ from lindi_bridge.ranges import (
     RangeReader,
     ReaderOptions,
     SourceIdentity,
-    object_store_access,
+    object_store_pool,
     open_reader,
 )
 from lindi_bridge.ranges.object_store_config import configuration, store_address
@@ -245,7 +245,58 @@ def test_objects_of_one_bucket_share_connections(server: RangeServer) -> None:
     other.close()
     second.close()
     gc.collect()
-    assert not list(object_store_access._stores.values())
+    assert not list(object_store_pool._stores.values())
+
+
+def store_of(**storage: Any) -> Any:
+    return ObjectStoreReader("s3://bucket/a", options(storage))._access._store
+
+
+def test_a_store_is_shared_only_where_the_environment_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = [store_of()]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "one")
+    for name, value in (
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_SECRET_ACCESS_KEY", "other"),
+        ("AWS_ACCESS_KEY_ID", "two"),
+        ("https_proxy", "http://127.0.0.1:9"),
+    ):
+        monkeypatch.setenv(name, value)
+        stores.append(store_of())
+        assert store_of() is stores[-1]
+    assert len({id(store) for store in stores}) == len(stores)
+
+
+def test_a_secret_that_hides_in_its_repr_is_told_from_others() -> None:
+    class Hidden(str):
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            return "***"
+
+    one, other = (store_of(key="k", secret=Hidden(secret)) for secret in (SECRET, "other"))
+    assert one is not other
+    assert one is store_of(key="k", secret=SECRET)
+
+
+def test_a_store_is_not_shared_after_its_file_of_credentials_was_written_anew(tmp_path: Path) -> None:
+    made: list[object] = []
+
+    class Store:
+        pass
+
+    def make() -> Store:
+        made.append(None)
+        return Store()
+
+    path = tmp_path / "key.json"
+    path.write_text("{}")
+    first = object_store_pool.shared_store(["gs", "bucket", {"application_credentials": str(path)}], make)
+    assert object_store_pool.shared_store(["gs", "bucket", {"application_credentials": str(path)}], make) is first
+    path.write_text('{"renewed": 1}')
+    assert object_store_pool.shared_store(["gs", "bucket", {"application_credentials": str(path)}], make) is not first
+    unknown = [["gs", object()], make]
+    assert object_store_pool.shared_store(*unknown) is not object_store_pool.shared_store(*unknown)
 
 
 # -- ranges beside another --------------------------------------------------------------------------------------------

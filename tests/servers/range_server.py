@@ -58,6 +58,8 @@ FAULTS = {
     "expired": "400 with S3's words for credentials that have expired",
     "no_length": "206 in chunked encoding, without Content-Length",
     "close": "206 with Connection: close",
+    "early": "103 Early Hints, and the answer after `seconds`",
+    "once": "the connection is closed without an answer if it has had one before",
     "changed": "another ETag (and other bytes of the same length)",
     "truncated": "the file is one byte shorter",
     "redirect": "302 to `location`; {n} in it is the number of the request",
@@ -332,6 +334,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = 1 << 16
+    answered = 0
+    """Requests on this connection."""
 
     def handle(self) -> None:
         with self.server.owner.connection(self.connection):
@@ -353,6 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
             if owner.latency:
                 owner.stopping.wait(owner.latency)
             self._answer(entry)
+            self.answered += 1
 
     def _answer(self, entry: Request) -> None:
         owner = self.server.owner
@@ -382,8 +387,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in {"redirect", "redirect_loop"}:
             location = self.path if fault == "redirect_loop" else resource.location.replace("{n}", str(number))
             return self._send(entry, 302, {"Location": location}, b"")
-        if fault == "drop":
+        if fault == "drop" or (fault == "once" and self.answered):
             raise _CutError
+        if fault == "early":
+            self.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n")
+            self.wfile.flush()
+            owner.stopping.wait(resource.seconds)
         if fault in {"stall", "slow"}:
             owner.stopping.wait(resource.seconds)
             if fault == "stall":
