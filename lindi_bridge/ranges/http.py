@@ -113,7 +113,8 @@ class HttpReader:
         if not wanted.length:
             return b"", [b""] * len(hints)
         self._tally.add(waves=1)
-        sent = [self._send_hint(Asked(*hint)) for hint in hints]
+        also = max(self._options.concurrency - 1, 0)
+        sent = [self._send_hint(Asked(*hint)) if number < also else b"" for number, hint in enumerate(hints)]
         try:
             began = time.monotonic()
             data = self._read_here(Asked(*wanted), partial(_abandon, sent))

@@ -6,6 +6,7 @@ import http.client
 import io
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -98,8 +99,10 @@ class HttpConnection:
                 said = b""
                 if announced is None or announced <= _DRAIN:
                     said = _read(response, _DRAIN, deadline)
-                reusable = response.isclosed() and not response.will_close and response.status not in _BODILESS
-                return Answer(response.status, received, said), reusable
+                reusable = response.isclosed() and response.status not in _BODILESS
+                return Answer(response.status, received, said), reusable and not (
+                    response.will_close or self._has_more()
+                )
             body = _read(response, wanted, deadline)
             surplus = response.read1(1) if len(body) == wanted and not response.isclosed() else b""
         except http.client.IncompleteRead:
@@ -112,7 +115,11 @@ class HttpConnection:
             raise SourceProtocolError(
                 f"{strip_secrets(url)}: the server sent more than the {wanted} bytes of the range"
             )
-        return Answer(response.status, received, body), not response.will_close
+        return Answer(response.status, received, body), not (response.will_close or self._has_more())
+
+    def _has_more(self) -> bool:
+        """Tell whether TLS has bytes that nobody asked for: :meth:`is_stale` does not see what came with the answer."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def close(self) -> None:
         """Close the socket."""

@@ -121,8 +121,6 @@ class Connections:
         connection : HttpConnection or None
             None if there is no other one.
         """
-        if self._most < 2:
-            return False, None  # one request at a time is what was asked for
         kept = self._kept(server)
         idle = list(kept.idle)
         try:

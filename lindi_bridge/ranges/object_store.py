@@ -112,7 +112,8 @@ class ObjectStoreReader:
         self._tally.add(waves=1)
         self._refuse_child()
         self._access.refresh()
-        under_way = [self._begin(hint) for hint in hints]
+        also = max(self._options.concurrency - 1, 0)
+        under_way = [self._begin(hint) if number < also else None for number, hint in enumerate(hints)]
         began = time.monotonic()
         data = self._read_here(wanted)
         now = time.monotonic()

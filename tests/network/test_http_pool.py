@@ -197,12 +197,17 @@ def test_time_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) 
     assert http_pool._clock()() == 1000.0
 
 
-def test_who_wants_one_connection_gets_no_second_one(server: RangeServer) -> None:
-    reader = HttpReader(server.add("a", DATA), options(concurrency=1))
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_no_more_at_one_time_than_was_asked_for(server: RangeServer, concurrency: int) -> None:
+    reader = HttpReader(server.add("a", DATA), options(concurrency=concurrency))
+    reader.read_locked(0, 10)
     for start in (0, 1000):
-        data, along = reader.read_locked_beside(ByteRange(start, 10), [ByteRange(50_000, 10)])
-        assert (data, along) == (DATA[start : start + 10], [b""])
-    assert (server.requests, server.connections) == (2, 1)
+        data, along = reader.read_locked_beside(ByteRange(start, 10), [ByteRange(50_000, 10), ByteRange(60_000, 10)])
+        assert (data, along) == (
+            DATA[start : start + 10],
+            [DATA[50_000:50_010], b""] if concurrency > 1 else [b"", b""],
+        )
+    assert (server.requests, server.connections) == (1 + 2 * concurrency, concurrency)
     reader.close()
 
 

@@ -584,6 +584,16 @@ def test_https(read: Read, certificate: Path, monkeypatch: pytest.MonkeyPatch) -
         reader.close()
 
 
+def test_https_with_more_than_the_answer(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate.with_name("cert.pem")))
+    with RangeServer(certificate=certificate) as server:
+        reader = HttpReader(server.add("a", DATA, fault="more"), options())
+        for start in (0, 5):
+            assert reader.read_locked(start, 20_000) == DATA[start : start + 20_000]
+        assert (server.requests, server.connections) == (2, 2), "the rest of the first is no answer to the second"
+        reader.close()
+
+
 # -- two ranges at one time, in the calling thread --------------------------------------------------------------------
 
 BESIDE = ByteRange(3, 60_000), [ByteRange(100_000, 50_000), ByteRange(90_000, 10)]

@@ -317,6 +317,17 @@ def store(server: RangeServer) -> Iterator[ObjectStoreReader]:
     reader.close()
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_no_more_at_one_time_than_was_asked_for(server: RangeServer, concurrency: int) -> None:
+    storage = {"anon": True, "endpoint_url": f"http://127.0.0.1:{server.port}"}
+    server.add("bucket/a", DATA)
+    reader = ObjectStoreReader("s3://bucket/a", options(storage, concurrency=concurrency))
+    along = [ALONG[0], b""] if concurrency > 1 else [b"", b""]
+    assert reader.read_locked_beside(*BESIDE) == (NEEDED, along)
+    assert server.requests == concurrency
+    reader.close()
+
+
 def test_ranges_beside_another(server: RangeServer, store: ObjectStoreReader) -> None:
     phil = pytest.importorskip("h5py")._objects.phil
     for _ in range(3):

@@ -59,6 +59,7 @@ FAULTS = {
     "no_length": "206 in chunked encoding, without Content-Length",
     "close": "206 with Connection: close",
     "early": "103 Early Hints, and the answer after `seconds`",
+    "more": "206 with its Content-Length, and more bytes after the body",
     "once": "the connection is closed without an answer if it has had one before",
     "changed": "another ETag (and other bytes of the same length)",
     "truncated": "the file is one byte shorter",
@@ -489,6 +490,8 @@ class _Handler(BaseHTTPRequestHandler):
             if (fault == "trickle" or owner.bandwidth) and not owner.stopping.is_set():
                 self.wfile.flush()
                 owner.stopping.wait(pause)
+        if fault == "more":
+            self.wfile.write(b"more")
         self.wfile.flush()
         return None
 
