@@ -258,9 +258,10 @@ class UnfilteredValues:
             cut_out.append((part, axes, start, *runs[-1]))
         if not file.read_into(runs):
             return False
-        for part, axes, start, begin, data in cut_out:
+        return all(
             copy_block(part, axes, self._strides, start, Held({begin: data}.get))
-        return True
+            for part, axes, start, begin, data in cut_out
+        )
 
     def _missing_value(self, numbers: tuple[int, ...]) -> Array:
         """What libhdf5 reads where there is no chunk."""

@@ -73,7 +73,8 @@ class OpenSegment:
         try:
             self._open(segment)
             if self._checked is None:
-                return self._read_part(run[0], start, view)
+                self._read_part(run[0], start, view)
+                return True
             for part in _cut_at(run, start, start + len(view)):
                 begin = max(part[0].start, start)
                 if not self._read_checked(part, begin, view[begin - start : part[-1].stop - start], self._checked):
@@ -97,10 +98,9 @@ class OpenSegment:
             view[:] = data
         return data is not None
 
-    def _read_part(self, first: Piece, start: int, view: memoryview) -> bool:
+    def _read_part(self, first: Piece, start: int, view: memoryview) -> None:
         if read_into(self._descriptor, view, first.offset + start - first.start) != len(view):
             raise DamagedSegmentError
-        return True
 
     def _open(self, segment: Segment) -> None:
         if self._segment is not segment:

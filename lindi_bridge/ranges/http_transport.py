@@ -15,7 +15,7 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -136,10 +136,8 @@ class HttpTransport:
         except BaseException as problem:
             if connection is not None:
                 connection.close()
-            if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
-                if connection is not None and reused:
-                    self._connections.distrust(server, connection)
-                raise _translate(problem, strip_secrets(url), reused) from None
+            if _is_of_the_connection(problem):
+                raise self._failure(problem, url, server, connection if reused else None) from None
             raise
         return SentRequest(url, connection, reused, server)
 
@@ -165,16 +163,22 @@ class HttpTransport:
             answer, reusable = connection.receive(url, body_length, deadline)
         except BaseException as problem:
             connection.close()
-            if isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError):
-                if reused:
-                    self._connections.distrust(server, connection)
-                raise _translate(problem, strip_secrets(url), reused) from None
+            if _is_of_the_connection(problem):
+                raise self._failure(problem, url, server, connection if reused else None) from None
             raise
         if reusable:
             self._connections.give_back(server, connection)
         else:
             connection.close()
         return answer
+
+    def _failure(
+        self, problem: OSError | http.client.HTTPException, url: str, server: Server, reused: HttpConnection | None
+    ) -> SourceError | TransientError:
+        """What a failed attempt means; if it was on a kept connection, those that were kept for as long are closed."""
+        if reused is not None:
+            self._connections.distrust(server, reused)
+        return _translate(problem, strip_secrets(url), reused is not None)
 
     def close(self) -> None:
         """Close the idle connections that no other transport has use for."""
@@ -234,6 +238,10 @@ def _tls_context(path: str | None, name: str) -> ssl.SSLContext:
             ) from None
         context = _tls_contexts.setdefault(path, context)
     return context
+
+
+def _is_of_the_connection(problem: BaseException) -> TypeGuard[OSError | http.client.HTTPException]:
+    return isinstance(problem, OSError | http.client.HTTPException) and not isinstance(problem, SourceError)
 
 
 def _translate(problem: OSError | http.client.HTTPException, name: str, reused: bool) -> SourceError | TransientError:

@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from servers.threads import in_threads
 
 import lindi_bridge as lb
 
@@ -95,11 +96,7 @@ def test_many_threads_ask_for_them_at_the_same_time(document: Path) -> None:
             if not np.array_equal(file[f"small/{number}"][:], SMALL + number) or file["group/many"][number] != number:
                 wrong.append(number)
 
-        threads = [threading.Thread(target=read, args=(number,)) for number in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(read, range(8))
         assert wrong == []
         assert not wait(file._file_object)
 

@@ -6,7 +6,6 @@ import logging
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from builders.compare import compare_files
 from servers.range_server import FAULTS, RangeServer
 from servers.seaweed import Seaweed
+from servers.threads import in_threads
 
 import lindi_bridge as lb
 from lindi_bridge.cli import main
@@ -688,9 +688,5 @@ def test_threads_share_a_file_and_its_cache(made: Made, server: RangeServer, cac
                     if not np.array_equal(file["rows"][start : start + 100], local["rows"][start : start + 100]):
                         wrong.append(start)
 
-        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(read, range(6))
     assert wrong == []

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from servers.threads import in_threads
 
 from lindi_bridge.errors import SourceChangedError, SourceError
 from lindi_bridge.hdf5.file import HDF5File
@@ -708,11 +708,7 @@ def test_many_threads_and_a_small_bound(tmp_path: Path) -> None:
             if found != DATA[wanted.start : wanted.stop]:
                 wrong.append(wanted)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(read, range(8))
     assert wrong == []
     made.close()
     # Eight threads may each find room for the same bytes.

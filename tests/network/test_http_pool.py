@@ -17,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from servers.range_server import RangeServer
+from servers.threads import in_threads
 
 import lindi_bridge as lb
 from lindi_bridge.ranges import ByteRange, HttpReader, ReaderOptions, http_pool
@@ -142,11 +143,7 @@ def test_many_threads_and_files(server: RangeServer) -> None:
             if found != [DATA[number + r.start : number + r.stop] for r in ranges]:
                 wrong.append(number)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(read, range(6))
     assert wrong == []
     for reader in readers:
         reader.close()
